@@ -1,7 +1,7 @@
-"""A process of an embedded server: it reads accounts and lists, reports its ports, and exits with its parent.
+"""An embedded server's process: it reads accounts and lists, reports its ports, and exits with its parent.
 
 Standard input has one JSON line with accounts and lists; its end means that the parent has exited. Standard output gets
-one JSON line with the ports, standard error the errors.
+one JSON line with the ports; standard error gets errors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 BACKLOG = 1024
-"""Connections that may wait to be accepted: all users log on at about the same time."""
+"""Connections that may wait to be accepted, as all users log on at about the same time."""
 
 Serve = Callable[[Sequence[Sequence[str]], Mapping[str, Sequence[str]]], Coroutine[None, None, None]]
 """Serves accounts (login, address, password) and lists (address, members' addresses) until the end."""
@@ -25,7 +25,7 @@ Serve = Callable[[Sequence[Sequence[str]], Mapping[str, Sequence[str]]], Corouti
 def listen() -> socket.socket:
     """Return a socket that listens on a free loopback port."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio: only with a protocol number
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it only with a protocol number
     return listening
 
 

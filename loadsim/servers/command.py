@@ -1,4 +1,4 @@
-"""Runs commands of the operating system, and turns their errors into one line."""
+"""Commands of the operating system, and their errors as one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from loadsim.errors import ConfigError
 
 PLACES = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Directories of servers' commands; not on the PATH of every user."""
+"""Directories of server commands, which are not on every user's PATH."""
 
 
 def find(command: str) -> str | None:
@@ -21,7 +21,7 @@ def find(command: str) -> str | None:
 def run(command: str, arguments: Sequence[str], *, cwd: Path | None = None, stdin: str | None = None) -> str:
     """Run a command and return its standard output. Raises `ConfigError` if it is missing or fails.
 
-    The error leaves out the arguments, which may hold a password.
+    The error omits the arguments, which may include a password.
     """
     path = find(command)
     if path is None:

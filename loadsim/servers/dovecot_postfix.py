@@ -1,7 +1,7 @@
 """A private Dovecot (IMAP, LMTP) and Postfix (SMTP): the reference server, from Debian's packages.
 
-It shares only the programs with an installed mail system: all its files are in a directory of its own. Both masters are
-our children, each in a session that tells its processes from those of other mail servers.
+It shares only its programs with an installed mail system: all its files are in a separate directory. Both masters are
+our children, each in its own session, which tells its processes apart from other mail servers'.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INOTIFY = Path("/proc/sys/fs/inotify")
 
 
 class DovecotPostfix(PrivateServer):
-    """A running instance. With TLS, the `ca_file` of its services is the authority made for it."""
+    """A running instance. With TLS, its services' `ca_file` is the authority made for it."""
 
     def __init__(
         self, layout: Layout, postfix: Postfix, services: Services, masters: Sequence[Master], notes: Sequence[str]
@@ -73,11 +73,11 @@ def start_dovecot_postfix(
 ) -> DovecotPostfix:
     """Start an instance for these accounts and lists (address -> member addresses), and wait until both servers answer.
 
-    `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
-    given. `tls` is none, starttls or implicit, for both services, with an authority of its own. It listens on one IPv4
-    `address` of this machine. Beyond one each, the users may have `further` connections to mailboxes. Raises
-    `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a server does not
-    start.
+    `directory` is created if missing; mailboxes from an earlier start are kept. Ports that are not given are chosen
+    among free ones. `tls` is none, starttls or implicit, for both services, with a private authority. The instance
+    listens on one IPv4 `address` of this machine. Beyond one connection each, users may have `further` ones to
+    mailboxes. Raises `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a
+    server does not start.
     """
     dialect, newer = check_machine()
     check_address(address)
@@ -108,24 +108,30 @@ def start_dovecot_postfix(
             tls=tls,
         )
 
-        def await_greeting(port: int, greeting: bytes) -> Callable[[Master], None]:
-            return lambda master: master.await_greeting(address, port, b"" if tls == "implicit" else greeting)
-
-        dovecot = [DOVECOT, "-F", "-c", str(layout.dovecot_conf)]
-        masters = start_masters(
-            (
-                (lambda: Master("dovecot", dovecot, layout.dovecot_log), await_greeting(imap_port, b"* OK")),
-                (postfix.start, await_greeting(smtp_port, b"220")),
-            )
-        )
+        masters = _start_both(layout, postfix, address, (imap_port, smtp_port), tls)
         services = Services(Endpoint(address, imap_port, tls, ca_file), Endpoint(address, smtp_port, tls, ca_file))
         return DovecotPostfix(layout, postfix, services, masters, notes)
 
     return on_free_ports(address, imap_port, smtp_port, start)
 
 
+def _start_both(layout: Layout, postfix: Postfix, address: str, ports: tuple[int, int], tls: str) -> list[Master]:
+    """Start Dovecot, then Postfix. Over implicit TLS, any connection counts as a greeting."""
+
+    def await_greeting(port: int, greeting: bytes) -> Callable[[Master], None]:
+        return lambda master: master.await_greeting(address, port, b"" if tls == "implicit" else greeting)
+
+    dovecot = [DOVECOT, "-F", "-c", str(layout.dovecot_conf)]
+    return start_masters(
+        (
+            (lambda: Master("dovecot", dovecot, layout.dovecot_log), await_greeting(ports[0], b"* OK")),
+            (postfix.start, await_greeting(ports[1], b"220")),
+        )
+    )
+
+
 def check_machine() -> tuple[Dialect, list[str]]:
-    """Return how the installed Dovecot is configured, and a sentence if it is newer than those that were tried.
+    """Return the installed Dovecot's dialect, and a sentence if it is newer than any release tried.
 
     Raises `ConfigError` unless the packages are installed, in a supported version, and the user is root.
     """
@@ -138,9 +144,9 @@ def dovecot_version() -> str:
 
 
 def dialect_of(version: str) -> tuple[Dialect, list[str]]:
-    """Return the dialect of a version of Dovecot, such as 2.4.1-4, and a sentence if no release so new was tried.
+    """Return the dialect of a Dovecot version such as 2.4.1-4, and a sentence if it is newer than any release tried.
 
-    Raises `ConfigError` if it is older than all dialects.
+    Raises `ConfigError` if it is older than every dialect.
     """
     series = tuple(map(int, re.findall(r"\d+", version)[:2]))
     newest = max(DIALECTS)
@@ -148,36 +154,36 @@ def dialect_of(version: str) -> tuple[Dialect, list[str]]:
         tried = ".".join(map(str, newest))
         return DIALECTS[newest], [f"Dovecot {version} is newer than {tried}, as which it is configured."]
     if series not in DIALECTS:
-        known = " or ".join(".".join(map(str, each)) for each in DIALECTS)
+        known = " or ".join(".".join(map(str, numbers)) for numbers in DIALECTS)
         raise ConfigError(f"server: dovecot-postfix: expected Dovecot {known}, or newer, found {version}")
     return DIALECTS[series], []
 
 
 def make_room_for_idling(sessions: int, settings: Path = INOTIFY) -> list[str]:
-    """Raise the kernel's limits on inotify if they are too low: an idling imap process takes one instance.
+    """Raise the kernel's inotify limits if they are too low, as each idling imap process takes one instance.
 
-    The limits are per user id, and all imap processes have the same id. Return sentences about the changes. Raises
+    The limits are per user id, which all imap processes share. Return sentences about the changes. Raises
     `ConfigError`, with the command, if the kernel's settings cannot be written.
     """
     notes: list[str] = []
     for name, needed in (("max_user_instances", 2 * sessions + 256), ("max_user_watches", 8 * sessions + 1024)):
         setting = settings / name
-        found = int(setting.read_text())
-        if found >= needed:
+        current = int(setting.read_text())
+        if current >= needed:
             continue
         try:
             setting.write_text(str(needed))
         except OSError:
             raise ConfigError(
-                f"server: dovecot-postfix: fs.inotify.{name}: expected at least {needed}, found {found}:"
+                f"server: dovecot-postfix: fs.inotify.{name}: expected at least {needed}, found {current}:"
                 f" sysctl -w fs.inotify.{name}={needed}"
             ) from None
-        notes.append(f"Raised fs.inotify.{name} from {found} to {needed}, which stays until the machine restarts.")
+        notes.append(f"Raised fs.inotify.{name} from {current} to {needed}, which stays until the machine restarts.")
     return notes
 
 
 def check_not_running(layout: Layout) -> None:
-    """Raise `ConfigError` if an instance runs in this directory, perhaps left by a process that was killed."""
+    """Raise `ConfigError` if an instance is running in this directory, perhaps left over by a killed process."""
     with suppress(FileNotFoundError, ValueError):
         pid = int((layout.dovecot_run / "master.pid").read_text())
         if str(layout.dovecot_conf).encode() in (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0"):
@@ -187,7 +193,7 @@ def check_not_running(layout: Layout) -> None:
 
 
 def prepare_directory(layout: Layout, postfix: Postfix) -> None:
-    """Create the directories. Raises `ConfigError` if the servers' users cannot enter them, or paths are too long."""
+    """Create the directories. Raises `ConfigError` if the servers' users cannot enter them, or a path is too long."""
     prepare_directories(
         layout.root,
         (

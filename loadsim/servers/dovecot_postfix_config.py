@@ -1,4 +1,4 @@
-"""The configuration of a private Dovecot, made from its release, its directory, its population and its port."""
+"""A private Dovecot's configuration, from its release, directory, population and port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TLS_MODES = ("none", "starttls", "implicit")
 
 
 class Layout:
-    """The files and directories of one instance. The servers' users can enter `root` and all directories above it."""
+    """One instance's files and directories. The servers' users can enter `root` and all directories above it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -22,7 +22,7 @@ class Layout:
         self.dovecot_log = root / "log" / "dovecot.log"
 
         self.dovecot_conf = root / "dovecot" / "dovecot.conf"  # the only configuration file
-        self.dovecot_extra = root / "dovecot" / "extra.conf"  # settings of its user's own
+        self.dovecot_extra = root / "dovecot" / "extra.conf"  # the user's own settings
         self.passwords = root / "dovecot" / "passwords"  # passdb
         self.users = root / "dovecot" / "users"  # userdb
         self.dovecot_run = root / "dovecot" / "run"  # sockets and pid file
@@ -31,7 +31,7 @@ class Layout:
 
 
 class Dialect(NamedTuple):
-    """The words of one series of releases for what `dovecot_conf` wants; `{}` in a setting is a path."""
+    """The settings by which one series of releases says what `dovecot_conf` needs; `{}` in a setting is a path."""
 
     version: str
     cleartext: str
@@ -61,7 +61,7 @@ DIALECTS = {
         key="ssl_key = <{}",
     ),
     (2, 4): Dialect(
-        # All releases from 2.4.1 to 2.4.5 accept these; a later version is refused by earlier releases.
+        # Releases 2.4.1 to 2.4.5 accept these; earlier releases refuse a later version.
         version="dovecot_config_version = 2.4.1\ndovecot_storage_version = 2.4.0",
         cleartext="auth_allow_cleartext = yes",
         passdb="passdb passwd-file {{\n  passwd_file_path = {}\n}}",
@@ -70,24 +70,15 @@ DIALECTS = {
         mailboxes="mail_driver = {format}\nmail_path = {}",
         unlimited_requests="restart_request_count = unlimited",
         unlimited_memory="vsz_limit = unlimited",
-        unlimited_deliveries="lmtp_user_concurrency_limit = unlimited",  # 10 defers by 451 what 2.3 would deliver
+        unlimited_deliveries="lmtp_user_concurrency_limit = unlimited",  # 10 would defer mail that 2.3 delivers
         certificate="ssl_server_cert_file = {}",
         key="ssl_server_key_file = {}",
     ),
 }
-"""By the first two numbers of Dovecot's version. A newer release is tried with the last one."""
+"""By the first two numbers of Dovecot's version. Newer releases use the last one."""
 
 
-def dovecot_conf(dialect: Dialect, layout: Layout, address: str, imap_port: int, sessions: int, tls: str) -> str:
-    """Return dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
-
-    Processes are not shared between sessions, so that a slow disk for one user is not a slow server for another.
-    Limits count twice the `sessions`: a lost session and the one that replaces it overlap.
-    """
-    most = 2 * sessions + 100
-    clear, encrypted = (0, imap_port) if tls == "implicit" else (imap_port, 0)
-    keys = f"{dialect.certificate.format(layout.tls / 'server.pem')}\n{dialect.key.format(layout.tls / 'server.key')}"
-    return f"""\
+_CONF = """\
 {dialect.version}
 protocols = imap lmtp
 listen = {address}
@@ -97,8 +88,8 @@ state_dir = {layout.root}/dovecot/state
 instance_name = loadsim-{imap_port}
 log_path = {layout.dovecot_log}
 
-ssl = {"no" if tls == "none" else "yes"}
-{"" if tls == "none" else keys}
+ssl = {ssl}
+{keys}
 {dialect.cleartext}
 auth_mechanisms = plain login
 auth_failure_delay = 0
@@ -106,14 +97,14 @@ auth_failure_delay = 0
 auth_username_chars =
 auth_username_format = {dialect.user}
 recipient_delimiter =
-{dialect.passdb.format(layout.passwords)}
-{dialect.userdb.format(layout.users)}
+{passdb}
+{userdb}
 
 first_valid_uid = 1
 mail_uid = dovecot
 mail_gid = dovecot
 mail_home = {layout.mail}/{dialect.user}
-{dialect.mailboxes.format("~/Maildir", format="maildir")}
+{mailboxes}
 mail_max_userip_connections = 0
 namespace inbox {{
   inbox = yes
@@ -121,7 +112,7 @@ namespace inbox {{
 }}
 
 default_process_limit = {most}
-default_client_limit = {4 * most + 1000}
+default_client_limit = {clients}
 {dialect.unlimited_deliveries}
 service imap-login {{
   # Shared by all sessions that are logging on, or use TLS.
@@ -145,7 +136,7 @@ service imap {{
 }}
 service lmtp {{
   client_limit = 1
-  process_limit = {5 * LMTP_CONCURRENCY}
+  process_limit = {deliveries}
   unix_listener {layout.lmtp_socket.name} {{
     mode = 0600
     user = postfix
@@ -172,10 +163,37 @@ service auth-worker {{
 """
 
 
-def make_certificates(layout: Layout, address: str) -> None:
-    """Make an authority of our own and a certificate for localhost and the address, valid for a year.
+def dovecot_conf(dialect: Dialect, layout: Layout, address: str, imap_port: int, sessions: int, tls: str) -> str:
+    """Return dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
 
-    Raises `ConfigError` when the openssl command is missing or refuses.
+    Sessions do not share processes, so that one user's slow disk is not a slow server for another. Limits allow for
+    twice the `sessions`, as a lost session and its replacement overlap.
+    """
+    most = 2 * sessions + 100
+    clear, encrypted = (0, imap_port) if tls == "implicit" else (imap_port, 0)
+    keys = f"{dialect.certificate.format(layout.tls / 'server.pem')}\n{dialect.key.format(layout.tls / 'server.key')}"
+    return _CONF.format(
+        dialect=dialect,
+        layout=layout,
+        address=address,
+        imap_port=imap_port,
+        clear=clear,
+        encrypted=encrypted,
+        most=most,
+        clients=4 * most + 1000,
+        ssl="no" if tls == "none" else "yes",
+        keys="" if tls == "none" else keys,
+        passdb=dialect.passdb.format(layout.passwords),
+        userdb=dialect.userdb.format(layout.users),
+        mailboxes=dialect.mailboxes.format("~/Maildir", format="maildir"),
+        deliveries=5 * LMTP_CONCURRENCY,
+    )
+
+
+def make_certificates(layout: Layout, address: str) -> None:
+    """Make a private authority and a certificate for localhost and the address, valid for a year.
+
+    Raises `ConfigError` if the openssl command is missing or fails.
     """
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     tls = layout.tls

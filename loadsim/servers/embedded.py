@@ -1,4 +1,4 @@
-"""The embedded mail server, a child process on loopback: it needs no root, and its scores are no measurements."""
+"""The embedded mail server, a child process on loopback. It does not need root, and its scores are not measurements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EmbeddedServer(RunningServer):
         return self._process.pid
 
     def describe(self) -> str:
-        """Return name and versions, and that its scores are no measurements."""
+        """Return the name and versions, with a note that its scores are not measurements."""
         versions = " + ".join(f"{name} {version}" for name, version in self._versions.items())
         return f"{versions} (embedded, not a measurement)"
 
@@ -66,7 +66,7 @@ def start_embedded(
     except OSError as error:
         raise ConfigError(f"server: embedded: {log}: expected to write a log, found: {error.strerror}") from None
     with log.open("wb") as output:
-        # A session of its own keeps Ctrl-C away from it; the libraries' deprecation warnings do not concern users.
+        # A separate session shields it from Ctrl-C; the libraries' deprecation warnings do not concern users.
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", "-W", "ignore", "-m", module],
             stdin=subprocess.PIPE,
@@ -77,15 +77,15 @@ def start_embedded(
     try:
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError):  # it has exited; `_first_line` reports the last line of its log
+        with suppress(BrokenPipeError):  # it has exited; `_first_line` reports its log's last line
             process.stdin.write(json.dumps(content).encode() + b"\n")
             process.stdin.flush()
         ready = json.loads(_first_line(process.stdout, log))
     except BaseException:
         _end(process)
         raise
-    found = {name: Endpoint("127.0.0.1", port, path=path) for name, (port, path) in ready["services"].items()}
-    services = Services(imap=found.get("imap"), smtp=found.get("smtp"), mapi=found.get("mapi"))
+    endpoints = {name: Endpoint("127.0.0.1", port, path=path) for name, (port, path) in ready["services"].items()}
+    services = Services(imap=endpoints.get("imap"), smtp=endpoints.get("smtp"), mapi=endpoints.get("mapi"))
     return EmbeddedServer(process, services, ready["versions"])
 
 
@@ -94,11 +94,11 @@ start_embedded_mapi = partial(start_embedded, module="loadsim.servers.embedded_m
 
 
 def _first_line(stream: IO[bytes], log: Path) -> bytes:
-    """Return the child's line with its ports. Raises `ConfigError` with the last line of its log if there is none."""
+    """Return the child's line with its ports. Without one, raises `ConfigError` with its log's last line."""
     ready, _, _ = select.select([stream], [], [], START_LIMIT_S)
     if not ready:
         raise ConfigError(f"server: embedded: expected to be ready within {START_LIMIT_S:.0f} s, see {log}")
-    line = stream.readline()  # it is written at once
+    line = stream.readline()  # written in one piece
     if not line:
         lines = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
         raise ConfigError(f"server: embedded: expected to start, it exited with: {lines[-1]}")
@@ -106,7 +106,7 @@ def _first_line(stream: IO[bytes], log: Path) -> bytes:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the child's standard input, at which it exits; terminate it after the time limit, then kill it."""
+    """Close the child's standard input, which makes it exit; after a time limit, terminate it, then kill it."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with suppress(BrokenPipeError):

@@ -1,7 +1,7 @@
 """The embedded mail server's own process: pymap's in-memory IMAP and aiosmtpd's SMTP on one event loop.
 
 `loadsim.servers.embedded` starts it. Both servers run in one process: SMTP delivers through pymap's own session, so
-that an idling client is notified at once.
+that idling clients are notified at once.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def _state_sizes_of_bodies() -> None:
 
 
 def _announce_pending_changes() -> None:
-    """Make IDLE announce at once the changes between the last command and IDLE.
+    """Make IDLE announce changes between the last command and IDLE at once.
 
-    pymap announces them with the next change only. A client that only idles would miss a message that arrived before
-    IDLE; RFC 2177 has IDLE for such clients.
+    pymap announces them only with the next change. A client that just idles, as RFC 2177 intends, would miss a message
+    that arrived before IDLE.
     """
     wait_and_update = MailboxData.update_selected
 
@@ -72,7 +72,7 @@ def _announce_pending_changes() -> None:
 
 
 class MailDelivery:
-    """Takes messages from SMTP and puts them into the mailboxes: aiosmtpd's handler and authenticator."""
+    """Delivers messages from SMTP to the mailboxes; aiosmtpd's handler and authenticator."""
 
     def __init__(self, login: Login, accounts: Iterable[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
         """`accounts` are (login, address, password), `lists` map an address to the members' addresses."""
@@ -87,7 +87,7 @@ class MailDelivery:
     def authenticate(
         self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, credentials: object
     ) -> AuthResult:
-        """Accept the login and password of an account (RFC 4954); the reply to others is 535."""
+        """Accept an account's login and password (RFC 4954); others get the reply 535."""
         known = isinstance(credentials, LoginPassword) and (
             self._passwords.get(credentials.login) == credentials.password
         )
@@ -104,7 +104,7 @@ class MailDelivery:
         return "250 2.1.5 OK"
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
-        """Put the message once into each recipient's Inbox, even if several lists have them as a member."""
+        """Put the message into each recipient's Inbox once, even if they are members of several lists."""
         content = envelope.original_content
         assert content is not None
         stored = b"Return-Path: <%b>\r\n%b" % ((envelope.mail_from or "").encode(), content)
@@ -116,7 +116,7 @@ class MailDelivery:
 
 
 async def mailboxes(accounts: Iterable[Sequence[str]]) -> tuple[Config, Login]:
-    """Return a pymap server in memory, with an empty mailbox for each account (login, address, password)."""
+    """Return an in-memory pymap server with an empty mailbox for each account (login, address, password)."""
     config = Config(
         Namespace(proxy_protocol=None),
         demo_data=False,
@@ -129,7 +129,7 @@ async def mailboxes(accounts: Iterable[Sequence[str]]) -> tuple[Config, Login]:
         reject_dnsbl=False,
         invalid_user_sleep=0.0,
         max_append_len=LARGEST_MESSAGE_BYTES,
-        # Hashing, and a thread for it, would cost more than everything else at log-on.
+        # Hashing in a thread would cost more than everything else at log-on.
         hash_context=Cleartext(),
         cpu_subsystem=Subsystem.for_asyncio(),
     )
@@ -141,7 +141,7 @@ async def mailboxes(accounts: Iterable[Sequence[str]]) -> tuple[Config, Login]:
 
 
 def smtp_protocol(delivery: MailDelivery) -> SMTP:
-    """Return aiosmtpd's protocol for one connection, which delivers to these mailboxes."""
+    """Return aiosmtpd's protocol for one connection."""
     return SMTP(
         delivery,
         data_size_limit=LARGEST_MESSAGE_BYTES,
@@ -153,9 +153,9 @@ def smtp_protocol(delivery: MailDelivery) -> SMTP:
 
 
 async def imap_connection(server: IMAPServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve a connection in the task that asyncio keeps; pymap's own ProxyProtocolReader starts one without reference.
+    """Serve a connection in asyncio's own task; pymap's ProxyProtocolReader starts another without keeping a reference.
 
-    From Python 3.13 on, the collector ends such a task, and with it the connection.
+    From Python 3.13 on, the garbage collector ends such a task, and with it the connection.
     """
     await server(reader, writer, SocketInfo.get(writer, None))
 
@@ -177,7 +177,7 @@ async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[
 
 
 def main() -> None:
-    os.environ["FQDN"] = "localhost"  # otherwise pymap queries the resolver for it at each connection
+    os.environ["FQDN"] = "localhost"  # otherwise pymap asks the resolver at each connection
     repair_pymap()
     run_child(serve)
 

@@ -1,4 +1,4 @@
-"""A server's master process in the foreground, with all processes that it starts: start, readiness, end."""
+"""A server's master process in the foreground, with all processes that it starts: start, readiness, stop."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ import psutil
 from loadsim.errors import ConfigError
 
 START_LIMIT_S = 180.0
-"""James takes 12 s of CPU time to start: 7 s on two idle cores, 48 s with 18 other processes that want them."""
+"""James takes 12 s of CPU time to start: 7 s on two idle cores, 48 s if 18 other processes compete for them."""
 STOP_LIMIT_S = 15.0
 POLL_S = 0.02
 TAKEN = "Address already in use"
 
 START = 'ulimit -S -n "$(ulimit -H -n)"; exec 3<&0; ( (read _ <&3; kill $$) & ); exec "$@" </dev/null 3<&-'
-"""Shell command that runs a master with the highest limit of open files, and kills it at the end of our pipe.
+"""Shell command that runs a master with the highest limit of open files, and kills it when our pipe ends.
 
-The pipe ends when loadsim exits, also when it is killed. PR_SET_PDEATHSIG of prctl(2) would be simpler, but is lost
-when Postfix's master changes its effective user. The reader is no child of the master: authdaemond, when terminated,
-waits for all of its children. The kernel reuses the master's number only after its session's end."""
+The pipe ends when loadsim exits, even if killed. PR_SET_PDEATHSIG of prctl(2) would be simpler, but is lost when
+Postfix's master changes its effective user. The reader is not a child of the master: authdaemond, when terminated,
+waits for all its children. The kernel reuses the master's process ID only after its session ends.
+"""
 
 
 class PortTaken(ConfigError):
@@ -35,7 +36,7 @@ class PortTaken(ConfigError):
 
 
 class Master:
-    """A master process and all processes that it starts: one session of the operating system."""
+    """A master process and all processes that it starts, in one session of the operating system."""
 
     def __init__(
         self,
@@ -45,9 +46,9 @@ class Master:
         started: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the command. Its standard output and error go to `log` with the suffix .out; it may write `log` itself.
+        """Start the command. Its standard output and error go to `log` with the suffix .out; it may also write `log`.
 
-        `started` is what a server writes there that listens before it is ready; `environment` is added to this
+        A server that listens before it is ready writes `started` to `log` once it is. `environment` is added to this
         process's own.
         """
         self.name = name
@@ -55,7 +56,7 @@ class Master:
         self._started = started
         self._output = output = log.with_suffix(".out")
         log.unlink(missing_ok=True)
-        # Into a file, not a pipe: the reader of a pipe would wait for every daemon that inherits it.
+        # To a file, not a pipe: a pipe's reader would wait for every daemon that inherits it.
         with output.open("wb") as written:
             self._process = subprocess.Popen(  # noqa: S603
                 ["/bin/sh", "-c", START, "sh", *command],
@@ -68,17 +69,17 @@ class Master:
 
     def pids(self) -> frozenset[int]:
         """Return the running processes of its session."""
-        found: set[int] = set()
+        pids: set[int] = set()
         for process in psutil.process_iter():
             with suppress(psutil.Error, ProcessLookupError):
                 if os.getsid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
-                    found.add(process.pid)
-        return frozenset(found)
+                    pids.add(process.pid)
+        return frozenset(pids)
 
     def await_greeting(self, address: str, port: int, greeting: bytes) -> None:
-        """Wait until it listens on a port and sends this greeting; an empty one means any connection.
+        """Wait until the master listens on a port and sends this greeting; for an empty one, any connection will do.
 
-        Raises `PortTaken` if another process listens there, and another `ConfigError` if the master exits or sends
+        Raises `PortTaken` if another process listens there, or another `ConfigError` if the master exits or sends
         nothing within the limit.
         """
 
@@ -100,7 +101,7 @@ class Master:
         self._await(answers, f"port {port}")
 
     def await_socket(self, path: Path) -> None:
-        """Wait until it accepts connections on a Unix socket. Raises `ConfigError` if it does not within the limit."""
+        """Wait until the master accepts connections on a Unix socket. Raises `ConfigError` after the time limit."""
 
         def accepts() -> bool:
             with socket.socket(socket.AF_UNIX) as probe:
@@ -127,14 +128,14 @@ class Master:
             raise kind(f"server: {self.name}: expected to start, it exited with: {error}")
 
     def _listens(self, port: int) -> bool:
-        """Return whether the master listens on a TCP port: in all servers here it is the master that does."""
+        """Return whether the master listens on a TCP port; in all servers here, it is the master that does."""
         with suppress(psutil.Error):
-            found = psutil.Process(self._process.pid).net_connections("tcp")
-            return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in found)
+            sockets = psutil.Process(self._process.pid).net_connections("tcp")
+            return any(listener.status == psutil.CONN_LISTEN and listener.laddr.port == port for listener in sockets)
         return False
 
     def first_error(self) -> str:
-        """Return the first error on its standard error or in its log: a taken port, or else one that others follow."""
+        """Return the first error in its output or its log, preferably that a port is taken."""
         lines = [
             line
             for file in (self._output, self._log)
@@ -147,7 +148,7 @@ class Master:
         return (taken or errors or lines[-1:] or ["nothing"])[0].strip()
 
     def stop(self) -> None:
-        """Terminate the master, then terminate and kill the processes that it leaves. A second call does nothing.
+        """Terminate the master, then terminate and kill the processes left over. A second call does nothing.
 
         Dovecot's imap processes outlive their master by ten seconds while clients are connected.
         """

@@ -1,4 +1,4 @@
-"""A private Postfix, which passes mail from SMTP to another server of its instance by LMTP."""
+"""A private Postfix, which passes mail from SMTP on to another server of its instance by LMTP."""
 
 from __future__ import annotations
 
@@ -17,11 +17,61 @@ from loadsim.servers.private import Directory
 PROGRAM = "/usr/lib/postfix/sbin/master"
 LARGEST_MESSAGE_BYTES = 32 * 1024 * 1024
 LMTP_CONCURRENCY = 20
-"""Concurrent deliveries. The server behind gets more processes than that, otherwise it would drop connections."""
+"""Concurrent deliveries. The server behind Postfix has more processes, or it would drop connections."""
+
+_MAIN_CF = """\
+compatibility_level = 3.6
+queue_directory = {files.queue_files}
+data_directory = {files.data}
+command_directory = /usr/sbin
+daemon_directory = /usr/lib/postfix/sbin
+mail_owner = postfix
+setgid_group = postdrop
+maillog_file = {files.log}
+maillog_file_prefixes = {files.log.parent}
+
+inet_interfaces = {address}
+inet_protocols = ipv4
+myhostname = mail.localdomain
+mydestination =
+mynetworks = 127.0.0.0/8
+smtpd_peername_lookup = no
+
+# Mail for the simulated users only, in tables of the type that this Postfix is built for: hash, cdb or lmdb.
+virtual_mailbox_domains = {domains}
+virtual_mailbox_maps = $default_database_type:{files.mailboxes}
+virtual_alias_domains =
+virtual_alias_maps = $default_database_type:{files.aliases}
+virtual_alias_expansion_limit = {recipients}
+virtual_transport = lmtp:unix:{lmtp_socket}
+smtpd_relay_restrictions = reject_unauth_destination
+local_recipient_maps =
+local_transport = error:no local mail here
+default_transport = error:no mail leaves this server
+relay_transport = error:no mail leaves this server
+
+# Members of two lists, and recipients who are also members, get one copy.
+enable_original_recipient = no
+duplicate_filter_limit = {copies}
+lmtp_destination_concurrency_limit = {deliveries}
+
+smtpd_sasl_auth_enable = yes
+{sasl}
+smtpd_tls_security_level = {level}
+{certificate}
+# All clients come from one address, and quickly.
+default_process_limit = {processes}
+smtpd_client_connection_count_limit = 0
+smtpd_client_connection_rate_limit = 0
+in_flow_delay = 0s
+message_size_limit = {largest_bytes}
+mailbox_size_limit = 0
+"""
+"""Postfix accepts mail for the domains, delivers it by LMTP, and relays none."""
 
 
 class Postfix:
-    """The files of a private Postfix in the directory of an instance; the owner of its sockets can enter all above."""
+    """A private Postfix's files in an instance's directory, which the owner of its sockets can enter."""
 
     def __init__(self, root: Path) -> None:
         self.conf = root / "postfix" / "conf"  # main.cf, master.cf and the tables
@@ -52,25 +102,39 @@ class Postfix:
         keys: Path | None = None,
         tls: str = "none",
     ) -> None:
-        """Write main.cf, master.cf and the tables. `sasl` are the lines of main.cf that say who checks passwords.
+        """Write main.cf, master.cf and the tables. `sasl` are main.cf's lines on who checks passwords.
 
-        `keys` is the directory of server.pem and server.key, for a `tls` other than none.
+        `keys` is the directory of server.pem and server.key, unless `tls` is none.
         """
         write_table(self.mailboxes, postfix_mailboxes(accounts), PUBLIC)
         write_table(self.aliases, postfix_aliases(lists), PUBLIC)
         users = (account.address for account in accounts)
-        domains = frozenset(mailbox.rpartition("@")[2] for mailbox in (*lists, *users))
-        largest_list = max(map(len, lists.values()), default=0)
-        main = main_cf(self, address, domains, len(accounts), largest_list, lmtp_socket, sasl, keys, tls)
+        recipients = max(1000, max(map(len, lists.values()), default=0) + 100)
+        main = _MAIN_CF.format(
+            files=self,
+            address=address,
+            domains=" ".join(sorted({mailbox.rpartition("@")[2] for mailbox in (*lists, *users)})),
+            recipients=recipients,
+            copies=10 * recipients,
+            lmtp_socket=lmtp_socket,
+            deliveries=LMTP_CONCURRENCY,
+            sasl=sasl,
+            level="none" if tls == "none" else "may",
+            certificate=f"smtpd_tls_cert_file = {keys}/server.pem\nsmtpd_tls_key_file = {keys}/server.key\n"
+            if keys
+            else "",
+            processes=max(100, len(accounts) + 20),
+            largest_bytes=LARGEST_MESSAGE_BYTES,
+        )
         write_table(self.conf / "main.cf", main, PUBLIC)
         write_table(self.conf / "master.cf", master_cf(address, smtp_port, tls), PUBLIC)
 
     def start(self, within: Callable[[Sequence[str]], Sequence[str]] = list) -> Master:
-        """Compile the tables (a missing one causes temporary failures), create the queue, start the master.
+        """Compile the tables (a missing one causes temporary failures), create the queue, and start the master.
 
-        The master starts as by `postfix start` after the same check, but as our own child. The environment lets it
-        write to the log before its own log service runs. `within` returns the command that starts it in another view of
-        the file system.
+        After the same check, the master starts as by `postfix start`, but as our own child. The environment lets it
+        write to the log before its log service runs. `within` returns the command that starts it in another view of the
+        file system.
         """
         conf = str(self.conf)
         for table in (self.mailboxes, self.aliases):
@@ -85,71 +149,6 @@ class Postfix:
     def queue(self) -> list[dict[str, Any]]:
         """Return the messages that Postfix has accepted but not delivered, in the form of `postqueue -j`."""
         return [json.loads(line) for line in run("postqueue", ("-c", str(self.conf), "-j")).splitlines()]
-
-
-def main_cf(
-    files: Postfix,
-    address: str,
-    domains: frozenset[str],
-    users: int,
-    largest_list: int,
-    lmtp_socket: Path,
-    sasl: str,
-    keys: Path | None,
-    tls: str,
-) -> str:
-    """Return Postfix's main.cf: it accepts mail for the domains, delivers it by LMTP, and relays none."""
-    levels = {"none": "none", "starttls": "may", "implicit": "may"}
-    certificate = f"smtpd_tls_cert_file = {keys}/server.pem\nsmtpd_tls_key_file = {keys}/server.key\n" if keys else ""
-    recipients = max(1000, largest_list + 100)
-    return f"""\
-compatibility_level = 3.6
-queue_directory = {files.queue_files}
-data_directory = {files.data}
-command_directory = /usr/sbin
-daemon_directory = /usr/lib/postfix/sbin
-mail_owner = postfix
-setgid_group = postdrop
-maillog_file = {files.log}
-maillog_file_prefixes = {files.log.parent}
-
-inet_interfaces = {address}
-inet_protocols = ipv4
-myhostname = mail.localdomain
-mydestination =
-mynetworks = 127.0.0.0/8
-smtpd_peername_lookup = no
-
-# Mail for the simulated users only, in tables of the type that this Postfix is built for: hash, cdb or lmdb.
-virtual_mailbox_domains = {" ".join(sorted(domains))}
-virtual_mailbox_maps = $default_database_type:{files.mailboxes}
-virtual_alias_domains =
-virtual_alias_maps = $default_database_type:{files.aliases}
-virtual_alias_expansion_limit = {recipients}
-virtual_transport = lmtp:unix:{lmtp_socket}
-smtpd_relay_restrictions = reject_unauth_destination
-local_recipient_maps =
-local_transport = error:no local mail here
-default_transport = error:no mail leaves this server
-relay_transport = error:no mail leaves this server
-
-# Members of two lists, and recipients who are also members, get one copy.
-enable_original_recipient = no
-duplicate_filter_limit = {10 * recipients}
-lmtp_destination_concurrency_limit = {LMTP_CONCURRENCY}
-
-smtpd_sasl_auth_enable = yes
-{sasl}
-smtpd_tls_security_level = {levels[tls]}
-{certificate}
-# All clients come from one address, and quickly.
-default_process_limit = {max(100, users + 20)}
-smtpd_client_connection_count_limit = 0
-smtpd_client_connection_rate_limit = 0
-in_flow_delay = 0s
-message_size_limit = {LARGEST_MESSAGE_BYTES}
-mailbox_size_limit = 0
-"""
 
 
 def master_cf(address: str, smtp_port: int, tls: str) -> str:

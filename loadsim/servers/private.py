@@ -1,4 +1,4 @@
-"""The common parts of private instances of Debian's mail servers: ports, directories, masters, and their end."""
+"""Common parts of private instances of Debian's mail servers: ports, directories, and the masters' start and stop."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from loadsim.servers.running import RunningServer
 LOOPBACK = "127.0.0.1"
 LONGEST_SOCKET_PATH = 107
 PORTS = range(20000, 32768)
-"""Ports below the kernel's range for outgoing connections: none of these takes a port between choice and use."""
+"""Ports below the kernel's range for outgoing connections, none of which can take a port between choice and use."""
 PORT_ATTEMPTS = 5
 
 Server = TypeVar("Server", bound="PrivateServer")
 
 
 class PrivateServer(RunningServer):
-    """A running instance. `notes` are sentences about changes that it made on the machine, and about who can use it."""
+    """A running instance. `notes` are sentences about changes it made to the machine, and about who can use it."""
 
     def __init__(self, services: Services, masters: Sequence[Master], description: str, notes: Sequence[str]) -> None:
         self.services = services
@@ -43,7 +43,7 @@ class PrivateServer(RunningServer):
         return frozenset().union(*(master.pids() for master in self._masters))
 
     def stop(self) -> None:
-        """Stop the masters, the last one first, and wait until no process of theirs is left."""
+        """Stop the masters, the last one first, and wait until none of their processes is left."""
         for master in reversed(self._masters):
             master.stop()
 
@@ -57,7 +57,7 @@ class Directory(NamedTuple):
 
 
 def start_masters(starts: Iterable[tuple[Callable[[], Master], Callable[[Master], None]]]) -> list[Master]:
-    """Start masters in turn; the second function of each waits until it is ready. If one fails, all are stopped."""
+    """Start masters in turn; each second function waits until a master is ready. If one fails, all are stopped."""
     masters: list[Master] = []
     with stopped_on_error(masters):
         for start, await_ready in starts:
@@ -80,10 +80,10 @@ def stopped_on_error(masters: Sequence[Master]) -> Iterator[None]:
 def on_free_ports(
     address: str, imap_port: int | None, smtp_port: int | None, start: Callable[[int, int], Server]
 ) -> Server:
-    """Start a server on these ports for IMAP and SMTP, on free ones for those that are None.
+    """Start a server on these ports for IMAP and SMTP; None means a free port.
 
-    Servers cannot be given port 0: if another process takes a chosen port first, others are chosen. Raises `PortTaken`
-    if a given port is taken.
+    Servers cannot bind port 0, so if another process takes a chosen port first, others are tried. Raises `PortTaken` if
+    a given port is taken.
     """
     for attempt in range(1, PORT_ATTEMPTS + 1):
         try:
@@ -95,9 +95,9 @@ def on_free_ports(
 
 
 def check_programs(kind: str, programs: Mapping[str, str]) -> None:
-    """Raise `ConfigError` unless the packages are installed, and the user is root.
+    """Raise `ConfigError` unless the packages are installed and the user is root.
 
-    `programs` has Debian's packages, each with a program that it installs.
+    `programs` maps Debian's packages to a program that each installs.
     """
     missing = [name for name, path in programs.items() if not Path(path).exists()]
     if missing:
@@ -112,8 +112,8 @@ def check_programs(kind: str, programs: Mapping[str, str]) -> None:
 def prepare_directories(root: Path, directories: Iterable[Directory], sockets: Iterable[Path] = ()) -> None:
     """Create the directories below `root`. `sockets` are the Unix sockets that a server creates there.
 
-    Raises `ConfigError` if the servers' users cannot enter them, or if configuration files and sockets cannot take
-    their paths.
+    Raises `ConfigError` if the servers' users cannot enter the directories, or if configuration files or sockets cannot
+    hold their paths.
     """
     check_path("directory", root)
     longest = max((len(str(path)) + 10 for path in sockets), default=0)
@@ -136,7 +136,7 @@ def prepare_directories(root: Path, directories: Iterable[Directory], sockets: I
 
 
 def check_path(setting: str, path: Path) -> None:
-    """Raise `ConfigError` for a path that would need quotes in a configuration or a shell command."""
+    """Raise `ConfigError` for a path that would need quoting in a configuration or a shell command."""
     if not re.fullmatch(r"[\w./-]+", str(path), re.ASCII):
         raise ConfigError(f"server: {setting}: expected a path of letters, digits and ._-/, found {str(path)!r}")
 
@@ -158,7 +158,7 @@ def check_address(address: str) -> None:
 
 
 def free_port(address: str = LOOPBACK) -> int:
-    """Return a free port of this address. Another process may take it before the server binds it."""
+    """Return a port that is free on this address. Another process may take it before the server binds it."""
     while True:
         port = secrets.choice(PORTS)
         with socket.socket() as probe:

@@ -14,10 +14,10 @@ MODULE = Path(__file__).parents[1] / "__main__.py"
 
 
 def program_name(*, for_root: bool = False) -> str:
-    """Return how a shell calls this program again: by name if it finds it, else as it was called.
+    """Return how a shell can call this program again: by name if that finds it, else as it was called.
 
-    `for_root` returns an absolute path: sudo does not search the directories of a virtual environment. It is the plain
-    name if another program imported loadsim.
+    `for_root` returns an absolute path, since sudo does not search a virtual environment's directories. If another
+    program imported loadsim, the plain name is returned.
     """
     called = Path(sys.argv[0])
     if called == MODULE:
@@ -26,5 +26,5 @@ def program_name(*, for_root: bool = False) -> str:
         return NAME
     if for_root:
         return shlex.quote(str(called.absolute()))
-    found = shutil.which(NAME)
-    return NAME if found is not None and called.samefile(found) else shlex.quote(sys.argv[0])
+    by_name = shutil.which(NAME)
+    return NAME if by_name is not None and called.samefile(by_name) else shlex.quote(sys.argv[0])

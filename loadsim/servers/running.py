@@ -1,4 +1,4 @@
-"""The interface of the servers that loadsim starts, and the check of their accounts and lists."""
+"""The interface of servers that loadsim starts, and the check of their accounts and lists."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from loadsim.model.ports import Account, Services
 
 
 class RunningServer(Protocol):
-    """A mail server that loadsim started, ready for its users at `services`; leaving the `with` block stops it."""
+    """A mail server started by loadsim, ready for its users at `services`; leaving the `with` block stops it."""
 
     services: Services
 
     def describe(self) -> str:
-        """Return name and versions on one line, for people and for the log."""
+        """Return the name and versions on one line, for people and for the log."""
 
     def stop(self) -> None:
-        """Stop it and wait until none of its processes is left. A second call does nothing."""
+        """Stop the server, and wait until none of its processes is left. A second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -35,8 +35,8 @@ def check_population(
 ) -> tuple[tuple[Account, ...], dict[str, tuple[str, ...]]]:
     """Return the accounts and lists in the form that servers take. Raises `ConfigError` if they contradict each other.
 
-    Logins and addresses must be unique, members of lists must be accounts. Both are written into line-oriented tables
-    and protocols, so neither may hold white space, a colon or a control character.
+    Logins and addresses must be unique, and lists' members must be accounts. Names go into line-oriented tables and
+    protocols, so none may contain white space, a colon or a control character.
     """
     population = tuple(accounts)
     if not population:

@@ -1,7 +1,7 @@
-"""The embedded MAPI server's own process: MAPI over HTTP on one event loop, with its sessions and address book.
+"""The embedded MAPI server's process: MAPI over HTTP on one event loop, with its sessions and address book.
 
-`loadsim.servers.embedded` starts it as it starts the other embedded server. What [MS-OXCMAPIHTTP] forbids is answered
-with the X-ResponseCode that it states.
+`loadsim.servers.embedded` starts it like the other embedded server. Requests that [MS-OXCMAPIHTTP] forbids get the
+X-ResponseCode that it prescribes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from loadsim.version import __version__
 EMSMDB, NSPI = "/mapi/emsmdb", "/mapi/nspi"
 LARGEST_BODY_BYTES = 0x50000
 EXPIRY_S = 900.0
-"""A session ends this long after its last request."""
+"""The time after its last request at which a session ends."""
 PENDING_S = 15.0
 MOST_PENDING = 20
-"""A NotificationWait has a PENDING in this interval, and ends without events after so many."""
+"""A waiting NotificationWait sends PENDING at this interval, and ends without events after this number."""
 
 INVALID_VERB, INVALID_HEADER, INVALID_TYPE, INVALID_COOKIE, MISSING_HEADER, TOO_LARGE = 2, 4, 5, 6, 7, 9
 NO_CONTEXT, NO_PRIVILEGE, INVALID_BODY, MISSING_COOKIE, INVALID_SEQUENCE = 10, 11, 12, 13, 15
@@ -41,7 +41,7 @@ _APPLICATION = re.compile(r"[^/]+/\d+(?:\.\d+){3}")
 
 
 class RefusedError(Exception):
-    """A request that is answered with a value of X-ResponseCode."""
+    """A request refused with an X-ResponseCode."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -50,7 +50,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request; names of headers are in lower case. `login` is the user whose password it has."""
+    """An HTTP request, with header names in lower case. `login` is the user whose password it has."""
 
     method: str
     path: str
@@ -68,7 +68,7 @@ class Request:
         return {name.strip(): value.strip() for name, _, value in parts}
 
     def check(self) -> None:
-        """Raise `RefusedError` unless verb and headers are as section 2.2.3 demands."""
+        """Raise `RefusedError` unless method and headers are as section 2.2.3 requires."""
         if self.method != "POST":
             raise RefusedError(INVALID_VERB)
         required = [self.headers.get(name) for name in ("host", "x-requesttype", "x-requestid", "x-clientapplication")]
@@ -83,7 +83,7 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A session context of one path."""
+    """A session context for one path."""
 
     path: str
     login: str
@@ -95,11 +95,11 @@ class Session:
 
 
 Answer = tuple[Session | None, bytes]
-"""The session whose cookies are sent, and the body without its auxiliary buffer."""
+"""The session whose cookies are sent, and the body without the auxiliary buffer."""
 
 
 class MapiServer:
-    """The sessions of all users, and the connections that make requests on them."""
+    """All users' sessions, and the connections that make requests in them."""
 
     def __init__(self, accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
         self.store = Store(accounts, lists)
@@ -107,9 +107,9 @@ class MapiServer:
         self._passwords = {f"{login}:{password}".encode(): login for login, _, password in accounts}
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the requests of a connection, one after the other, until it ends."""
+        """Answer a connection's requests, one after another, until it ends."""
         ends = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
-        with suppress(*ends, asyncio.CancelledError):  # asyncio would log the cancellation at the server's end
+        with suppress(*ends, asyncio.CancelledError):  # asyncio would log the cancellation when the server stops
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 first, *lines = head[:-4].split("\r\n")
@@ -158,7 +158,7 @@ class MapiServer:
         writer.write(_chunk(done + answer + _NO_AUXILIARY) + _chunk(b""))
 
     async def _news(self, session: Session, writer: asyncio.StreamWriter) -> bytes:
-        """Wait for a notification, and return the body that tells if there is one (section 2.2.4.4.2)."""
+        """Wait for a notification, and return the body that states whether there is one (section 2.2.4.4.2)."""
         for _ in range(MOST_PENDING):
             try:
                 async with asyncio.timeout(PENDING_S):
@@ -187,7 +187,7 @@ class MapiServer:
         session.news.set()
 
     def _session(self, request: Request, *, sequenced: bool = True) -> Session:
-        """Return the session of a request's cookies, with a new sequence cookie for the response (section 3.2.5.1)."""
+        """Return the session that a request's cookies name, with a new sequence cookie (section 3.2.5.1)."""
         cookies = request.cookies
         if CONTEXT not in cookies or (sequenced and SEQUENCE not in cookies):
             raise RefusedError(MISSING_COOKIE)
@@ -209,7 +209,7 @@ class MapiServer:
         return session
 
     def connect(self, request: Request, reader: Reader) -> Answer:
-        """Begin a session of the mailbox (section 2.2.4.1)."""
+        """Begin a session with the mailbox (section 2.2.4.1)."""
         dn, *_ = reader.one("z"), *reader.unpack("4I")
         _auxiliary(reader)
         mailbox, named = self.store.mailboxes[request.login or ""], self.store.mailbox_at(dn)
@@ -240,13 +240,13 @@ class MapiServer:
         return session, struct.pack("<II", 0, 0)
 
     def wait(self, request: Request, reader: Reader) -> Answer:
-        """Find the session; `respond` waits. It may wait while the session does other requests, out of sequence."""
+        """Find the session; `respond` waits, out of sequence, while the session may make other requests."""
         reader.one("I")
         _auxiliary(reader)
         return self._session(request, sequenced=False), b""
 
     def bind(self, request: Request, reader: Reader) -> Answer:
-        """Begin a session of the address book (section 2.2.5.1)."""
+        """Begin a session with the address book (section 2.2.5.1)."""
         reader.one("I")
         _check_state(reader)
         _auxiliary(reader)
@@ -258,7 +258,7 @@ class MapiServer:
         return session, struct.pack("<II", 0, 1)  # UnbindSuccess ([MS-OXNSPI] section 2.2.1.2)
 
     def resolve_names(self, request: Request, reader: Reader) -> Answer:
-        """Resolve names to entries of the address book (section 2.2.5.14, [MS-OXNSPI] section 3.1.4.1.17)."""
+        """Resolve names to address book entries (section 2.2.5.14, [MS-OXNSPI] section 3.1.4.1.17)."""
         reader.one("I")
         _check_state(reader)
         if not reader.one("B"):
@@ -286,7 +286,7 @@ TYPES: dict[str, dict[str, Callable[[MapiServer, Request, Reader], Answer]]] = {
 }
 _NO_AUXILIARY = bytes(4)
 _UNRESOLVED, _RESOLVED = 0, 2
-"""Minimal identifiers that tell how a name was resolved ([MS-OXNSPI] section 2.2.1.8)."""
+"""Minimal identifiers that state how a name was resolved ([MS-OXNSPI] section 2.2.1.8)."""
 
 
 def _auxiliary(reader: Reader) -> None:
@@ -294,7 +294,7 @@ def _auxiliary(reader: Reader) -> None:
 
 
 def _check_state(reader: Reader) -> None:
-    """Raise `MalformedError` for another code page than 1252 in a STAT ([MS-OXNSPI] section 2.2.8)."""
+    """Raise `MalformedError` for a STAT with a code page other than 1252 ([MS-OXNSPI] section 2.2.8)."""
     if not reader.one("B") or reader.unpack("9I")[6] != 1252:
         raise MalformedError
 

@@ -1,4 +1,4 @@
-"""The form of remote operations, and those on a mailbox, its folders, and tables of rows."""
+"""The definition of remote operations, and those on a mailbox, its folders, and tables of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadsim.servers.embedded_mapi.wire import DISPLAY_NAME, Error, RopError, Va
 PRIVATE, USE_PER_MDB_REPLID_MAPPING = 0x01, 0x01000000
 """Flags of a logon ([MS-OXCSTOR] section 2.2.1.1.1)."""
 TABLE_BYTES = 510
-"""Where tables cut strings ([MS-OXCTABL] section 2.2.2.5)."""
+"""The length at which tables cut strings ([MS-OXCTABL] section 2.2.2.5)."""
 CURRENT, END = 1, 2
 """Places in a table ([MS-OXCTABL] section 2.2.2.1.1)."""
 DEPTH, ASSOCIATED = 0x04, 0x02
@@ -23,7 +23,7 @@ DEPTH, ASSOCIATED = 0x04, 0x02
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The context of an operation. `parent` is the object at the index `r`; `room_bytes` is left for the response."""
+    """An operation's context. `parent` is the object at the index `r`; the response may take `room_bytes`."""
 
     store: Store
     mailbox: Mailbox
@@ -33,15 +33,15 @@ class Call:
 
 
 Answer = bytes | tuple[object, bytes]
-"""The response behind its error code; in a pair, behind the object that was made."""
+"""The response after its error code; in a pair, preceded by the object made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A ROP: its handle indexes in their order, its fields by the letters of `Reader.one`, and its function.
+    """A ROP: its handle indexes in order, its fields as letters of `Reader.one`, and its function.
 
-    Indexes are `i` (input), `o` (output), `r` (of the response) and `d` (destination). The input is one of `types`.
-    Each response of a `partial` one ends with PartialCompletion.
+    Indexes are `i` (input), `o` (output), `r` (response) and `d` (destination). The input is one of `types`. Responses
+    of a `partial` ROP end with PartialCompletion.
     """
 
     indexes: str
@@ -53,7 +53,7 @@ class Operation:
 
 @dataclass(slots=True, eq=False)
 class Table:
-    """A table of rows, which follow the folder's changes. The cursor is the number of a row."""
+    """A table of rows that follows the folder's changes. `position` is the cursor, a row's number."""
 
     rows_now: Callable[[], list[Values]]
     version_now: Callable[[], int]
@@ -78,7 +78,7 @@ class Table:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """A subscription to events of a folder."""
+    """A subscription to a folder's events."""
 
     events: int
     folder: int
@@ -90,7 +90,7 @@ def _sort_key(tag: int, row: Values) -> tuple[bool, Any]:
 
 
 def logon(call: Call, flags: int, options: int, _: int, dn: bytes) -> Answer:
-    """Open the mailbox of the session's user ([MS-OXCSTOR] section 3.2.5.1.1)."""
+    """Open the session user's mailbox ([MS-OXCSTOR] section 3.2.5.1.1)."""
     if not flags & PRIVATE:
         raise RopError(Error.NOT_SUPPORTED)
     if not options & USE_PER_MDB_REPLID_MAPPING or not dn.endswith(b"\0"):
@@ -107,7 +107,7 @@ def logon(call: Call, flags: int, options: int, _: int, dn: bytes) -> Answer:
 
 
 def get_property_ids(call: Call, on: object, flags: int, names: list[tuple[bytes, int | str]]) -> Answer:
-    """Return the identifiers of names, which are created."""
+    """Return the identifiers of names, creating them if needed."""
     if flags != 2:
         raise RopError(Error.NOT_SUPPORTED)
     numbers = [call.mailbox.named(*name) for name in names]
@@ -125,7 +125,7 @@ def open_folder(call: Call, on: object, number: int, mode: int) -> Answer:
 
 
 def create_folder(call: Call, parent: Folder, kind: int, name: str) -> Answer:
-    """Create a folder, unless there is one of this name; comment and OpenExisting are left out."""
+    """Create a folder unless one has this name; the comment and OpenExisting are ignored."""
     if kind != 1:
         raise RopError(Error.NOT_SUPPORTED)
     if not name:
@@ -179,8 +179,8 @@ def get_hierarchy_table(call: Call, folder: Folder, flags: int) -> Answer:
     if not flags & DEPTH:
         raise RopError(Error.NOT_SUPPORTED)
     table = Table(
-        lambda: [each.values for each in folder.below()],
-        lambda: folder.version + sum(each.version for each in folder.below()),
+        lambda: [child.values for child in folder.below()],
+        lambda: folder.version + sum(child.version for child in folder.below()),
     )
     return table, struct.pack("<I", len(table.rows()))
 

@@ -40,7 +40,7 @@ LARGEST_STREAM_BYTES = 32 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class OpenMessage:
-    """A message as its client sees it: `draft` has its unsaved changes."""
+    """A message as its client sees it, with the client's unsaved changes in `draft`."""
 
     folder: Folder
     draft: Message
@@ -83,12 +83,12 @@ def open_message(call: Call, on: object, code_page: int, folder_number: int, mod
     head += typed_string(draft.values.get(SUBJECT, ""))
     recipients = draft.recipients.values()
     head += struct.pack("<HH", len(recipients), 0)
-    rows = _that_fit([encode_recipient(each) for each in recipients], call.room_bytes - 7 - len(head))
+    rows = _that_fit([encode_recipient(recipient) for recipient in recipients], call.room_bytes - 7 - len(head))
     return message, head + bytes((len(rows),)) + b"".join(rows)
 
 
 def _that_fit(rows: list[bytes], room: int) -> list[bytes]:
-    """Return the first rows, of at most this size and number of a byte."""
+    """Return the first rows that fit into this size; a byte must hold their number."""
     fitting = []
     for row in rows[:0xFF]:
         room -= len(row)
@@ -125,7 +125,7 @@ def modify_recipients(
 
 
 def save_changes(call: Call, message: OpenMessage, flags: int) -> Answer:
-    """Store a copy of the draft; changes by others meanwhile are lost."""
+    """Store a copy of the draft; others' changes made meanwhile are lost."""
     _check_writable(message)
     message.folder.put(message.draft.copy(message.draft.number))
     message.saved, message.writable = True, bool(flags & 2)
@@ -159,7 +159,7 @@ def get_properties(
 
 
 def set_properties(call: Call, on: Folder | OpenMessage | OpenAttachment, encoded: bytes) -> Answer:
-    """Set properties, and return those that only the server sets as problems ([MS-OXCPRPT] section 2.2.5)."""
+    """Set properties, and return as problems those that only the server sets ([MS-OXCPRPT] section 2.2.5)."""
     reader = Reader(encoded)
     wanted = [reader.tagged_value() for _ in range(reader.one("H"))]
     reader.end()
@@ -189,14 +189,14 @@ def open_attachment(call: Call, message: OpenMessage, mode: int, number: int) ->
 
 
 def create_attachment(call: Call, message: OpenMessage) -> Answer:
-    """Open a new attachment; the one before it has been saved."""
+    """Open a new attachment; any earlier one has been saved."""
     _check_writable(message)
     number = len(message.draft.attachments)
     return OpenAttachment(message, number, {}, writable=True), struct.pack("<I", number)
 
 
 def save_attachment(call: Call, attachment: OpenAttachment, flags: int) -> Answer:
-    """Put an attachment into its message, which has yet to be saved ([MS-OXCMSG] section 2.2.3.15)."""
+    """Add an attachment to its message, which has yet to be saved ([MS-OXCMSG] section 2.2.3.15)."""
     if call.parent is not attachment.message:
         raise RopError(Error.NOT_SUPPORTED)
     _check_writable(attachment)
@@ -207,7 +207,7 @@ def save_attachment(call: Call, attachment: OpenAttachment, flags: int) -> Answe
 
 
 def open_stream(call: Call, on: OpenMessage | OpenAttachment, tag: int, mode: int) -> Answer:
-    """Open a property as a stream to read (0), or to write from nothing (2) ([MS-OXCPRPT] section 2.2.14)."""
+    """Open a property as a stream, to read (0) or to replace it (2) ([MS-OXCPRPT] section 2.2.14)."""
     if tag & 0xFFFF not in (BINARY, STRING) or mode not in (0, 2):
         raise RopError(Error.NOT_SUPPORTED)
     if mode and not on.writable:

@@ -1,7 +1,7 @@
-"""The remote operations of one session of the embedded MAPI server: buffers, handles and notifications.
+"""The remote operations of one session with the embedded MAPI server: buffers, handles and notifications.
 
-What the documents forbid is refused with the error code that they state: the driver is tested by it. There are neither
-compressed buffers, nor search folders, nor notifications of tables.
+Anything that the documents forbid is refused with the error code that they prescribe, to test the driver. Compressed
+buffers, search folders and table notifications are not supported.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from loadsim.servers.embedded_mapi.store import CREATED, MESSAGE_CLASS, NEW_MAIL
 from loadsim.servers.embedded_mapi.wire import STRING, Error, MalformedError, Reader, RopError, encode
 
 LARGEST_ROPS_BYTES = 0x8000
-"""The most that the requests or responses of one buffer take ([MS-OXCRPC] section 3.1.4.2.1)."""
+"""The most bytes of requests or responses in one buffer ([MS-OXCRPC] section 3.1.4.2.1)."""
 SMALL_BYTES = 64
-"""Room for the response of each ROP that changes something; those with larger responses can be repeated."""
+"""Room for the response of any ROP that changes something; those with larger responses can be repeated."""
 MOST_NOTIFICATIONS = 1000
 NO_HANDLE = 0xFFFFFFFF
 
@@ -26,10 +26,10 @@ ROP_RELEASE, ROP_NOTIFY, ROP_PENDING, ROP_LOGON, ROP_BUFFER_TOO_SMALL = 0x01, 0x
 
 
 class Rops:
-    """One session's objects, its subscriptions, and the notifications that wait for its next response."""
+    """One session's objects, subscriptions, and notifications queued for its next response."""
 
     def __init__(self, store: Store, mailbox: Mailbox, arrived: Callable[[], None]) -> None:
-        """`arrived` is called when a notification begins to wait."""
+        """`arrived` is called when a notification is queued."""
         self.waiting: deque[bytes] = deque(maxlen=MOST_NOTIFICATIONS)
         self._store = store
         self._mailbox = mailbox
@@ -42,9 +42,9 @@ class Rops:
         self._mailbox.listeners.discard(self._notify)
 
     def execute(self, buffer: bytes, most_bytes: int) -> bytes:
-        """Perform the requests of a ROP input buffer, and return the output buffer, each behind an RPC_HEADER_EXT.
+        """Perform a ROP input buffer's requests, and return the output buffer. Both begin with an RPC_HEADER_EXT.
 
-        Raises `MalformedError` for what cannot be parsed ([MS-OXCROPS] section 3.2.5.1).
+        Raises `MalformedError` if the buffer cannot be parsed ([MS-OXCROPS] section 3.2.5.1).
         """
         header = Reader(buffer)
         version, flags, size, actual = header.unpack("4H")
@@ -82,7 +82,7 @@ class Rops:
             raise MalformedError
         operation = OPERATIONS[number]
         places = dict(zip(operation.indexes, requests.take(len(operation.indexes)), strict=True))
-        fields = [requests.one(each) for each in operation.fields]
+        fields = [requests.one(letter) for letter in operation.fields]
         made, code = None, 0
         try:
             if logon or (number != ROP_LOGON and not self.objects):
@@ -112,17 +112,17 @@ class Rops:
         return self._last_handle
 
     def _release(self, handles: list[int], index: int) -> None:
-        """Release an object, and with a logon all others."""
+        """Release an object; a logon's release includes all others."""
         released = self.objects.pop(handles[index], None) if index < len(handles) else None
         if isinstance(released, Mailbox):
             self.objects.clear()
 
     def _notify(self, event: int, folder: Folder, message: Message) -> None:
-        """Keep a notification for each subscription to this event ([MS-OXCNOTIF] section 2.2.1.4.1.2)."""
-        for handle, found in self.objects.items():
-            if not isinstance(found, folders.Subscription) or not found.events & event:
+        """Queue a notification for each subscription to this event ([MS-OXCNOTIF] section 2.2.1.4.1.2)."""
+        for handle, subscription in self.objects.items():
+            if not isinstance(subscription, folders.Subscription) or not subscription.events & event:
                 continue
-            if found.folder == folder.number:
+            if subscription.folder == folder.number:
                 head = struct.pack("<BIBH", ROP_NOTIFY, handle, 0, 0x8000 | event)
                 body = struct.pack("<QQ", folder.number, message.number)
                 if event == NEW_MAIL:

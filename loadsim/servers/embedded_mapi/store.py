@@ -1,4 +1,4 @@
-"""The mailboxes of the embedded MAPI server, in memory: folders, messages, named properties, and delivery."""
+"""The embedded MAPI server's mailboxes, in memory: folders, messages, named properties, and delivery."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MESSAGE_CLASS, SUBJECT, DISPLAY_TO, MESSAGE_SIZE, MID = 0x001A001F, 0x0037001F, 
 CONTAINER_CLASS, DELIVERY_TIME = 0x3613001F, 0x0E060040
 SENT_MAIL_ENTRY_ID, CREATION_TIME = 0x0E0A0102, 0x30070040
 COMPUTED = {DISPLAY_TO, MESSAGE_SIZE, MID}
-"""Properties of messages that only the server sets."""
+"""Message properties that only the server sets."""
 
 _SENDER = 0x0C1F001F, 0x0C1E001F, 0x0C1A001F, 0x5D01001F
 _REPRESENTED = 0x0065001F, 0x0064001F, 0x0042001F, 0x5D02001F
-"""Properties of a message's sender, and of whom they represent: address, its type, name, SMTP."""
+"""Properties of a message's sender, and of the person represented: address, its type, name, SMTP address."""
 
 INTERNET_HEADERS = uuid.UUID("00020386-0000-0000-c000-000000000046").bytes_le
 FIRST_NAMED = 0x8000
@@ -34,7 +34,7 @@ _SPECIAL = (
     *("", "Deferred Action", "Spooler Queue", "Top of Information Store", "Inbox", "Outbox", "Sent Items"),
     *("Deleted Items", "Common Views", "Schedule", "Finder", "Views", "Shortcuts"),
 )
-"""The folders of a logon ([MS-OXCSTOR] section 2.2.1.1.3); those from Inbox to Deleted Items are below the top."""
+"""A logon's folders ([MS-OXCSTOR] section 2.2.1.1.3); Inbox to Deleted Items are below the top."""
 
 
 def now() -> int:
@@ -44,7 +44,7 @@ def now() -> int:
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """A message: properties, recipients by row, attachments by number."""
+    """A message: its properties, recipients by row, and attachments by number."""
 
     number: int
     values: Values
@@ -56,13 +56,13 @@ class Message:
         return int(self.values.get(MESSAGE_FLAGS, 0))
 
     def copy(self, number: int) -> Message:
-        parts = [{key: dict(each) for key, each in of.items()} for of in (self.recipients, self.attachments)]
+        parts = [{key: dict(part) for key, part in parts.items()} for parts in (self.recipients, self.attachments)]
         return Message(number, dict(self.values), *parts)
 
 
 @dataclass(slots=True, eq=False)
 class Folder:
-    """A folder. `version` changes with each change of its rows."""
+    """A folder. `version` rises with each change to its rows."""
 
     mailbox: Mailbox
     number: int
@@ -75,7 +75,7 @@ class Folder:
     changed: int = field(default_factory=now)
 
     def below(self) -> Iterator[Folder]:
-        """Yield the folders below, each before those below it."""
+        """Yield all folders below, each before its own children."""
         for child in self.children.values():
             yield child
             yield from child.below()
@@ -86,7 +86,7 @@ class Folder:
 
     @property
     def values(self) -> Values:
-        """The properties of this folder, and of its row in a table ([MS-OXCFOLD] section 2.2.2)."""
+        """This folder's properties, also those of its row in a table ([MS-OXCFOLD] section 2.2.2)."""
         return self.own | {
             0x67480014: self.number,
             0x67490014: (self.parent or self).number,
@@ -101,8 +101,8 @@ class Folder:
         stamp = now()
         values |= {
             MESSAGE_FLAGS: message.flags & ~HAS_ATTACHMENTS | (HAS_ATTACHMENTS if message.attachments else 0),
-            DISPLAY_TO: "; ".join(each[DISPLAY_NAME] or each[EMAIL_ADDRESS] for each in message.recipients.values()),
-            MESSAGE_SIZE: sum(size_bytes(each) for each in (values, *parts)),
+            DISPLAY_TO: "; ".join(to[DISPLAY_NAME] or to[EMAIL_ADDRESS] for to in message.recipients.values()),
+            MESSAGE_SIZE: sum(map(size_bytes, (values, *parts))),
             MID: message.number,
         }
         for tag, value in ((CREATION_TIME, stamp), (MESSAGE_CLASS, "IPM.Note"), (DELIVERY_TIME, stamp)):
@@ -114,7 +114,7 @@ class Folder:
             self.mailbox.notify(CREATED, self, message)
 
     def mark(self, number: int, flags: int) -> bool:
-        """Set or clear the read flag of a message; return if it is there ([MS-OXCMSG] section 2.2.3.10.1)."""
+        """Set or clear a message's read flag; return whether it exists ([MS-OXCMSG] section 2.2.3.10.1)."""
         message = self.messages.get(number)
         if message is not None:
             message.values[MESSAGE_FLAGS] = message.flags & ~READ | (0 if flags & 4 else READ)
@@ -132,12 +132,12 @@ class Folder:
 
 
 def size_bytes(values: Values) -> int:
-    """Return about the size of properties; large ones are not encoded for it."""
+    """Return the approximate size of properties, without encoding large ones."""
     return sum(len(value) + 4 if isinstance(value, bytes | str) else 12 for value in values.values())
 
 
 class Mailbox:
-    """One account's mailbox. `listeners` are told of events: kind, folder, message."""
+    """One account's mailbox. `listeners` are called with each event: kind, folder, message."""
 
     def __init__(self, login: str, address: str) -> None:
         self.login = login
@@ -193,7 +193,7 @@ class Mailbox:
         return self._identifiers[key]
 
     def translated(self, values: Values, sender: Mailbox) -> Values:
-        """Return properties of another mailbox's message with the identifiers that this mailbox has for their names."""
+        """Return the properties of another mailbox's message with this mailbox's identifiers for their names."""
         names = {tag: sender._names[tag >> 16] for tag in values if tag >> 16 in sender._names}
         tags = {tag: tag & 0xFFFF | self.named(*name) << 16 for tag, name in names.items()}
         return {tags.get(tag, tag): value for tag, value in values.items()}
@@ -211,27 +211,27 @@ class Store:
         self.mailboxes = {login: Mailbox(login, address) for login, address, _ in accounts}
         self._members: dict[str, tuple[Mailbox, ...]] = {}
         self.entries: dict[str, Values] = {}
-        """Of the address book, by the names that users ask for."""
+        """The address book's entries, by the names that users ask for."""
         for mailbox in self.mailboxes.values():
             self._add(mailbox.login, mailbox.address, (mailbox,))
         for address, members in lists.items():
-            self._add(address.partition("@")[0], address, tuple(self._members[each.lower()][0] for each in members))
+            self._add(address.partition("@")[0], address, tuple(self._members[member.lower()][0] for member in members))
 
     def _add(self, name: str, address: str, members: tuple[Mailbox, ...]) -> None:
         dn = DOMAIN_DN + name
-        self._members |= {each.lower(): members for each in (address, dn)}
+        self._members |= {key.lower(): members for key in (address, dn)}
         self.entries[f"=smtp:{address}".lower()] = {DISPLAY_NAME: name, EMAIL_ADDRESS: dn, SMTP_ADDRESS: address}
 
     def mailbox_at(self, dn: str) -> Mailbox | None:
-        found = self._members.get(dn.lower(), ())
-        return next((mailbox for mailbox in found if mailbox.dn.lower() == dn.lower()), None)
+        members = self._members.get(dn.lower(), ())
+        return next((mailbox for mailbox in members if mailbox.dn.lower() == dn.lower()), None)
 
     def submit(self, sender: Mailbox, message: Message) -> None:
-        """Deliver a message once to each member of its recipients, of whom none may be unknown.
+        """Deliver a message once to each recipient or list member. Raises `RopError` if a recipient is unknown.
 
         The properties are those of [MS-OXOMSG] sections 3.2.4.2 and 3.2.5.1.
         """
-        names = [each[EMAIL_ADDRESS].lower() for each in message.recipients.values()]
+        names = [recipient[EMAIL_ADDRESS].lower() for recipient in message.recipients.values()]
         if not all(name in self._members for name in names):
             raise RopError(Error.UNKNOWN_USER)
         targets = dict.fromkeys(mailbox for name in names for mailbox in self._members[name])
@@ -239,7 +239,7 @@ class Store:
         identity = sender.dn, "EX", sender.login, sender.address
         values |= dict(zip((*_SENDER, *_REPRESENTED), 2 * identity, strict=True)) | {0x00390040: now()}
         values.setdefault(0x1035001F, f"<{uuid.uuid4()}@{sender.address.rpartition('@')[2]}>")
-        # Put copies into the Inboxes, unread, without the sender's own properties.
+        # Put copies into the Inboxes, unread, without the sender's private properties.
         for mailbox in targets:
             copy = message.copy(mailbox.next_number())
             copy.values = mailbox.translated(copy.values, sender)

@@ -1,6 +1,6 @@
-"""The encoding of the embedded MAPI server: numbers, property values, rows and recipients.
+"""The embedded MAPI server's encoding of numbers, property values, rows and recipients.
 
-Written from [MS-OXCDATA], apart from the codec of the driver: two readings of the documents check each other.
+Written from [MS-OXCDATA], independently of the driver's codec: two readings of the documents check each other.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from enum import IntEnum
 from typing import Any
 
 Values = dict[int, Any]
-"""Properties of an object by their tags: identifier and type ([MS-OXCDATA] section 2.9)."""
+"""An object's properties by tag: identifier and type ([MS-OXCDATA] section 2.9)."""
 
 STRING, BINARY = 0x1F, 0x0102
 _FIXED = {0x03: "i", 0x0B: "?", 0x14: "Q", 0x40: "Q"}
-"""Types of properties ([MS-OXCDATA] section 2.11.1): strings in Unicode, sized bytes, and those of fixed size."""
+"""Property types ([MS-OXCDATA] section 2.11.1): Unicode strings, sized bytes, and types of fixed size."""
 
 DISPLAY_NAME, ADDRESS_TYPE, EMAIL_ADDRESS, SMTP_ADDRESS = 0x3001001F, 0x3002001F, 0x3003001F, 0x39FE001F
 TO = 1
 _SMTP_RECIPIENT = 0x021B
-"""The flags of a recipient with an SMTP address and a name, both in Unicode ([MS-OXCDATA] section 2.8.3.1)."""
+"""The flags of a recipient with SMTP address and name, both in Unicode ([MS-OXCDATA] section 2.8.3.1)."""
 
 
 class Error(IntEnum):
@@ -53,7 +53,7 @@ class RopError(Exception):
 
 
 class Reader:
-    """A cursor in received bytes. Its methods raise `MalformedError` at their end."""
+    """A cursor in received bytes. Reading beyond their end raises `MalformedError`."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -71,11 +71,11 @@ class Reader:
         return struct.unpack(layout, self.take(struct.calcsize(layout)))
 
     def one(self, letter: str) -> Any:
-        """Return one field: a number by its letter in `struct`, or one of `_FIELDS`."""
+        """Return one field: a number, by its letter in `struct`, or one of `_FIELDS`."""
         return _FIELDS[letter](self) if letter in _FIELDS else self.unpack(letter)[0]
 
     def text(self, width: int = 2) -> str:
-        """Return a string in Unicode, or in code page 1252, and skip its terminator, which has this width."""
+        """Return a string, in Unicode or code page 1252, and skip its terminator, which has this width."""
         end = self.data.find(bytes(width), self.at)
         while end >= 0 and (end - self.at) % width:
             end = self.data.find(bytes(width), end + 1)
@@ -88,7 +88,7 @@ class Reader:
             raise MalformedError
 
     def value(self, kind: int) -> Any:
-        """Return a property value of this type; in ROPs, sizes have 16 bits (section 2.11.1.1)."""
+        """Read a property value of this type; in ROPs, sizes have 16 bits (section 2.11.1.1)."""
         if kind in _FIXED:
             return self.one(_FIXED[kind])
         if kind == STRING:
@@ -98,14 +98,14 @@ class Reader:
         raise MalformedError
 
     def tagged_value(self) -> tuple[int, Any]:
-        """Return tag and value (section 2.11.4)."""
+        """Return a tag and its value (section 2.11.4)."""
         tag = self.one("I")
         return tag, self.value(tag & 0xFFFF)
 
     def recipient(self) -> Values:
-        """Return the properties of a recipient with an SMTP address and a name (section 2.8.3.2).
+        """Return a recipient's properties: SMTP address and name (section 2.8.3.2).
 
-        Raises `RopError` for others, and for further properties.
+        Raises `RopError` for any other kind of recipient, and for further properties.
         """
         if self.one("H") != _SMTP_RECIPIENT:
             raise RopError(Error.NOT_SUPPORTED)
@@ -115,7 +115,7 @@ class Reader:
         return values
 
     def names(self) -> list[tuple[bytes, int | str]]:
-        """Return named properties: their sets, and names or numbers ([MS-OXCDATA] section 2.6.1)."""
+        """Return named properties, each as its set, and its name or number ([MS-OXCDATA] section 2.6.1)."""
         names: list[tuple[bytes, int | str]] = []
         for _ in range(self.one("H")):
             kind, group = self.one("B"), self.take(16)
@@ -130,12 +130,12 @@ class Reader:
         return categories, [self.unpack("IB") for _ in range(count)]
 
     def recipients(self) -> tuple[tuple[int, ...], list[tuple[int, int, bytes]]]:
-        """Return the further columns, and of each row its number, the recipient's type and the sized rest."""
+        """Return the further columns, and each row's number, recipient type and sized rest."""
         columns = self.one("T")
         return columns, [(*self.unpack("IB"), self.one("D")) for _ in range(self.one("H"))]
 
     def new_folder(self) -> str:
-        """Return the name; the comment is left out ([MS-OXCROPS] section 2.2.4.2.1)."""
+        """Return a folder's name without its comment ([MS-OXCROPS] section 2.2.4.2.1)."""
         unicode, _, _ = self.unpack("3B")
         name, _ = self.text(), self.text()
         if not unicode:
@@ -153,11 +153,11 @@ _FIELDS: dict[str, Callable[[Reader], Any]] = {
     "R": Reader.recipients,
     "F": Reader.new_folder,
 }
-"""Further fields: strings, sized bytes, counted tags and identifiers, and those of one operation."""
+"""Further fields: strings, sized bytes, counted tags and identifiers, and fields of a single operation."""
 
 
 def encode(kind: int, value: Any) -> bytes:
-    """Return a property value of this type ([MS-OXCDATA] section 2.11.1)."""
+    """Encode a property value of this type ([MS-OXCDATA] section 2.11.1)."""
     if kind in _FIXED:
         return struct.pack("<" + _FIXED[kind], value)
     if kind == STRING:
@@ -170,7 +170,7 @@ def sized(content: bytes) -> bytes:
 
 
 def encode_row(values: Values, tags: Iterable[int], largest_bytes: int = 0xFFFF) -> bytes:
-    """Return a property row (section 2.8.1). A value that is larger is cut."""
+    """Return a property row (section 2.8.1). Larger values are cut."""
     cells: list[bytes | None] = []
     for tag in tags:
         value = values.get(tag)
@@ -184,12 +184,12 @@ def encode_row(values: Values, tags: Iterable[int], largest_bytes: int = 0xFFFF)
 
 
 def typed_string(text: str) -> bytes:
-    """Return a string with its form before it: empty, or Unicode (section 2.11.7)."""
+    """Return a string after its form: empty, or Unicode (section 2.11.7)."""
     return b"\x04" + encode(STRING, text) if text else b"\x01"
 
 
 def encode_recipient(values: Values) -> bytes:
-    """Return a row of an open message's recipients ([MS-OXCROPS] section 2.2.6.1.2.1)."""
+    """Return a row in an open message's table of recipients ([MS-OXCROPS] section 2.2.6.1.2.1)."""
     row = struct.pack("<H", _SMTP_RECIPIENT) + encode(STRING, values[EMAIL_ADDRESS])
     row += encode(STRING, values[DISPLAY_NAME]) + bytes(3)  # no further properties
     return struct.pack("<BHH", TO, 1252, 0) + sized(row)
