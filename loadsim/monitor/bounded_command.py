@@ -1,4 +1,4 @@
-"""Runs a command of a probe or a monitor with limits, and kills its process group at its end."""
+"""A probe's or a monitor's command, run with limits; at the end, its process group is killed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from contextlib import contextmanager, suppress
 from loadsim.errors import ConfigError
 
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Directories of servers' commands; not on the PATH of every user."""
+"""Directories of server commands, which are not on every user's PATH."""
 
 EXEC = ("/bin/sh", "-c", 'exec "$@"', "sh")
-"""The words before a command: the shell becomes it.
+"""The words before a command, into which the shell turns.
 
-`Popen` returns only after execve(2), which may take for ever for the command's file: on a file system that hangs, or
-with a lease on the file. Then the shell waits in it, and can be killed.
+`Popen` returns only after execve(2), which may hang on the command's file: if its file system hangs, or if there is a
+lease on it. This way, the shell hangs instead, and can be killed.
 """
 
 CHUNK_BYTES = 1 << 16
 KILLED_S = 1.0
-"""The time limit for the exit of a killed command, and for a start that is under way at the end of this process."""
+"""The time limit for a killed command's exit, and for a start that is under way when this process ends."""
 
 _running: set[int] = set()
 _lock = threading.Lock()
@@ -47,10 +47,10 @@ def output_of(words: Sequence[str], limit_s: float, most_bytes: int) -> bytes:
 
 
 def output_chunks(words: Sequence[str], limit_s: float, most_bytes: int) -> Generator[bytes, None, None]:
-    """Yield the standard output of a command as it comes, until the command itself exits.
+    """Yield a command's standard output as it arrives, until the command itself exits.
 
-    Standard input is empty, and standard error is discarded: it may have anything. Raises `TimeoutError` if the command
-    takes longer than `limit_s`, and `OSError` if it prints more than `most_bytes`, or fails.
+    Standard input is empty; standard error is discarded, as it may contain anything. Raises `TimeoutError` if the
+    command takes longer than `limit_s`, and `OSError` if it fails or prints more than `most_bytes`.
     """
     until = time.monotonic() + limit_s
     with started(words) as (process, exited):
@@ -82,14 +82,14 @@ def output_chunks(words: Sequence[str], limit_s: float, most_bytes: int) -> Gene
 
 
 def available(output: int) -> bytes | None:
-    """Return what is in the pipe, empty at its end; None if nothing is there now."""
+    """Return the bytes in the pipe, empty at its end; None if there are none now."""
     with suppress(BlockingIOError):
         return os.read(output, CHUNK_BYTES)
     return None
 
 
 def exit_words(pid: int) -> str | None:
-    """Wait until a command exits, and return how, without reaping it; None if it succeeded."""
+    """Wait until a command exits, without reaping it. Return how it failed; None if it succeeded."""
     state = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     if state is None or state.si_status == 0:
         return None
@@ -100,12 +100,12 @@ def exit_words(pid: int) -> str | None:
 def started(
     words: Sequence[str], *, stdin: int = subprocess.DEVNULL, stderr: int | None = subprocess.DEVNULL
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Start a command in a session of its own. Yield it, and a descriptor that is readable when it has exited.
+    """Start a command in its own session. Yield it, and a descriptor that becomes readable when it exits.
 
-    `stdin` and `stderr` are those of `Popen`; the standard output is a pipe. At the end, its process group is killed
-    while the command has not been waited for: its number is not reused before.
+    `stdin` and `stderr` are `Popen`'s; standard output is a pipe. At the end, the process group is killed before the
+    command is waited for, as its number cannot be reused until then.
     """
-    with _lock:  # a command that starts while this process ends is killed, too
+    with _lock:  # a command started while this process ends is killed, too
         process = subprocess.Popen(  # noqa: S603 - the command of the user's scenario
             (*EXEC, *words), stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
         )
@@ -121,7 +121,7 @@ def started(
             _running.discard(process.pid)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):  # it runs as another user, and may not be killed
+        with suppress(subprocess.TimeoutExpired):  # running as another user, it may not be killed
             process.wait(KILLED_S)
         for stream in (process.stdin, process.stdout):
             if stream is not None:
@@ -130,7 +130,7 @@ def started(
 
 @atexit.register
 def _kill_running() -> None:
-    """Kill the commands of threads that the end of the process interrupts."""
+    """Kill the commands of threads that this process's end interrupts."""
     locked = _lock.acquire(timeout=KILLED_S)
     try:
         for group in tuple(_running):

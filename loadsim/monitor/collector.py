@@ -1,7 +1,7 @@
-"""Collects the streams of monitors, which commands of the scenario print, into the logs of a run.
+"""The collection of monitors' streams, printed by the scenario's commands, into a run's logs.
 
-A thread for each reads its standard output into a file as it comes. Nothing that the command does ends the run: its
-death, garbage, silence and floods are reasons in the file. Only a monitor without a first sample is refused.
+A thread per monitor writes its standard output to a file as it arrives. Nothing that the command does ends the run:
+crashes, garbage, silence and floods are recorded in the file. Only a monitor without a first sample is rejected.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from loadsim.timinglog.file import open_log
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """Limits of a monitor's command.
+    """The limits of a monitor's command.
 
-    The first sample comes within `start_s`, in at most `start_bytes`. Later, it prints at most `first_bytes` and
-    `bytes_per_s`; a monitor prints 2 KB each second. At the end of the run, its standard input is closed. SIGTERM
-    follows after `end_s`, and SIGKILL after another `terminated_s`.
+    The first sample must arrive within `start_s`, in at most `start_bytes`. After that, the command may print
+    `first_bytes` plus `bytes_per_s`; a monitor prints 2 KB per second. At the end of the run, its standard input is
+    closed. SIGTERM follows after `end_s`, and SIGKILL after another `terminated_s`.
     """
 
     start_s: float = 30.0
@@ -52,21 +52,21 @@ LIMITS = Allowances()
 async def collected(
     monitors: Mapping[str, Sequence[str]], logs: Path, limits: Allowances = LIMITS
 ) -> AsyncIterator[None]:
-    """Collect the streams of monitors into new files in the directory `logs`, as long as the block.
+    """Collect monitors' streams into new files in the directory `logs` during the block.
 
-    `monitors` has the words of their commands. The block begins when each has taken a sample. If it does not begin, or
-    raises a `ConfigError`, there was no load: unless the directory has another log, the files are removed. Otherwise
-    they stay, as the logs of a cluster come later. Raises `ConfigError` for monitors without a sample.
+    `monitors` has the words of their commands. The block begins once each has taken a sample. If it does not begin, or
+    raises a `ConfigError`, there was no load, and the files are removed unless the directory has another log. Otherwise
+    they stay, as a cluster's logs arrive later. Raises `ConfigError` for monitors without a sample.
     """
     if monitors:
         _make(logs)
     collectors = [Collector(name, words, logs / f"{name}.tlog", limits) for name, words in monitors.items()]
     loaded = False
     try:
-        for each in collectors:
-            each.start()
-        found = await asyncio.gather(*(asyncio.wrap_future(each.sampled) for each in collectors))
-        reasons = {each.name: why for each, why in zip(collectors, found, strict=True) if why is not None}
+        for collector in collectors:
+            collector.start()
+        results = await asyncio.gather(*(asyncio.wrap_future(collector.sampled) for collector in collectors))
+        reasons = {collector.name: why for collector, why in zip(collectors, results, strict=True) if why is not None}
         if reasons:
             expected = "expected a first sample, found none"
             raise together([ConfigError(f"monitors.{name}: {expected}: {why}") for name, why in reasons.items()])
@@ -76,11 +76,11 @@ async def collected(
         loaded = False
         raise
     finally:
-        for each in collectors:
-            each.end()
-        await asyncio.gather(*(asyncio.wrap_future(each.ended) for each in collectors))
+        for collector in collectors:
+            collector.end()
+        await asyncio.gather(*(asyncio.wrap_future(collector.ended) for collector in collectors))
         if not loaded:
-            _remove_alone(logs, {each.path for each in collectors})
+            _remove_alone(logs, {collector.path for collector in collectors})
 
 
 def _make(logs: Path) -> None:
@@ -91,7 +91,7 @@ def _make(logs: Path) -> None:
 
 
 def _remove_alone(logs: Path, own: set[Path]) -> None:
-    """Remove the files of monitors, and the directory, unless it has another log."""
+    """Remove the monitors' files and the directory, unless it has another log."""
     if not set(logs.glob("*.tlog")) - own:
         for path in own:
             remove(path)
@@ -100,10 +100,10 @@ def _remove_alone(logs: Path, own: set[Path]) -> None:
 
 
 class Collector:
-    """Collects the stream of one monitor in a thread, from `start` to `end`.
+    """Collects one monitor's stream in a thread, from `start` to `end`.
 
-    `sampled` is done with None at the first sample, or with the reason for which there is none. `ended` is done when
-    the command is gone and the file is settled, with what is missing in it.
+    `sampled` gets None at the first sample, or the reason why there is none. `ended` gets what is missing in the file,
+    or None, once the command is gone and the file is settled.
     """
 
     def __init__(self, name: str, words: Sequence[str], path: Path, limits: Allowances = LIMITS) -> None:
@@ -112,24 +112,24 @@ class Collector:
         self.sampled: Future[str | None] = Future()
         self.ended: Future[str | None] = Future()
         for future in (self.sampled, self.ended):
-            future.set_running_or_notify_cancel()  # so that nothing that awaits it can cancel it
+            future.set_running_or_notify_cancel()  # so that those who await it cannot cancel it
         self._words = words
         self._limits = limits
-        self._asked, self._asking = os.pipe()  # the former is readable when the command is to end
+        self._asked, self._asking = os.pipe()  # the former becomes readable when the command is to end
         self._thread = threading.Thread(target=self._collect, name=f"monitor {name}", daemon=True)
 
-        # The command that runs.
+        # The running command.
         self._began_s = 0.0
-        self._until_s: float | None = None  # the end of its present time limit
+        self._until_s: float | None = None  # the end of its current time limit
         self._bytes = 0  # printed so far
         self._ending = self._terminated = False
-        self._unreadable = False  # the output so far is no log
+        self._unreadable = False  # the output so far is not a log
 
     def start(self) -> None:
         self._thread.start()
 
     def end(self) -> None:
-        """Ask the command to end, once; return at once."""
+        """Ask the command to end, without waiting. Call it once."""
         os.close(self._asking)
         if self._thread.ident is None:
             self._close(None)
@@ -150,7 +150,7 @@ class Collector:
             why = f"its output could not be collected: {failure.strerror or failure}"
         if not self.sampled.done():
             self.sampled.set_result(why)
-        with suppress(OSError):  # a full disk: the file is as it is
+        with suppress(OSError):  # a full disk: the file stays as it is
             why = settle(self.path, self.name, why)
         self._close(why)
 
@@ -161,7 +161,7 @@ class Collector:
         self.ended.set_result(why)
 
     def _read(self, file: FileIO, process: subprocess.Popen[bytes], exited: int) -> str | None:
-        """Read the output into the file until the command has ended; `exited` is readable when it has.
+        """Copy the output to the file until the command has ended; `exited` becomes readable then.
 
         Return what is missing, or None. Raises `OSError` if the file cannot be written.
         """
@@ -171,23 +171,23 @@ class Collector:
         self._began_s = time.monotonic()
         self._until_s = self._began_s + self._limits.start_s
         with selectors.DefaultSelector() as selector:
-            for each in (output, exited, self._asked):
-                selector.register(each, selectors.EVENT_READ)
+            for descriptor in (output, exited, self._asked):
+                selector.register(descriptor, selectors.EVENT_READ)
             gone = False
             while True:
                 left_s = None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
                 ready = {key.fd for key, _ in selector.select(0 if gone else left_s)}
-                # 1. What it printed.
+                # 1. The output.
                 chunk = available(output) if output in ready else None
                 if chunk == b"":
                     selector.unregister(output)  # at its end, it would be ready all the time
                 elif chunk and (why := self._take(file, chunk)):
                     return why
-                # 2. Its end; a child of it may keep the pipe open.
+                # 2. The command's end; a child may keep the pipe open.
                 if gone and not chunk:
                     return self._end(process)
                 gone = gone or exited in ready
-                # 3. The end of the run, and of the time.
+                # 3. The end of the run, and of the time limit.
                 if self._asked in ready:
                     selector.unregister(self._asked)
                     self._ask(process)
@@ -195,7 +195,7 @@ class Collector:
                     return why
 
     def _take(self, file: FileIO, chunk: bytes) -> str | None:
-        """Take what the command printed. Return why nothing more is read, or None."""
+        """Take a piece of output. Return why nothing more is read, or None."""
         self._bytes += len(chunk)
         most = self._limits.first_bytes + self._limits.bytes_per_s * (time.monotonic() - self._began_s)
         if self._bytes > (most if self.sampled.done() else self._limits.start_bytes):
@@ -206,14 +206,14 @@ class Collector:
         return None if self.sampled.done() else self._first_sample()
 
     def _first_sample(self) -> str | None:
-        """Note the first sample. Return why there can be none, or None."""
+        """Look for the first sample. Return why there cannot be one, or None."""
         with self.path.open("rb") as file:
             head = file.read(len(MAGIC))
         if not MAGIC.startswith(head):
             return "its command printed something else than a timing log first"
         try:
             log = open_log(self.path)
-        except LogError:  # it may be incomplete; its text may quote the output
+        except LogError:  # perhaps incomplete; the error's text may quote the output
             self._unreadable = True
             return None
         self._unreadable = False
@@ -226,13 +226,13 @@ class Collector:
         return None
 
     def _ask(self, process: subprocess.Popen[bytes]) -> None:
-        """Close the standard input, at whose end a monitor ends."""
+        """Close the standard input, which makes a monitor end."""
         assert process.stdin is not None
         process.stdin.close()
         self._ending, self._until_s = True, time.monotonic() + self._limits.end_s
 
     def _late(self, process: subprocess.Popen[bytes]) -> str | None:
-        """Return why a command that exceeds its time is killed; None if it has some more."""
+        """Return why a command that exceeds its time is killed; None if it gets some more."""
         if not self._ending:
             unreadable = ": it printed no log that this version of loadsim reads; does it run the same version?"
             return f"no sample within {self._limits.start_s:g} s{unreadable if self._unreadable else ''}"
@@ -244,7 +244,7 @@ class Collector:
         return f"it did not end within {self._limits.end_s + self._limits.terminated_s:g} s of the run, and was killed"
 
     def _end(self, process: subprocess.Popen[bytes]) -> str | None:
-        """Return why the exit of the command means that something is missing, or None."""
+        """Return why the command's exit means that something is missing, or None."""
         status = exit_words(process.pid)
         if not self._ending:
             after_s = time.monotonic() - self._began_s

@@ -1,4 +1,4 @@
-"""The probe `command`: figures that a command of the user prints."""
+"""The probe `command`: figures printed by a command of the user's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_S = 60.0
 def open_probe(services: Services, run: object = None, name: object = "value", timeout_s: object = 5) -> Probe:
     """Return a function that runs the command `run`, without a shell, and returns its figures.
 
-    `name` is the figure of a command that prints a single number. Raises `ConfigError`.
+    `name` is the figure's name if the command prints a single number. Raises `ConfigError`.
     """
     words = _words(text_of("run", run, "a command such as wc -l /var/log/mail.log"))
     single = text_of("name", name, "the name of a figure")
@@ -42,9 +42,9 @@ def _words(command: str) -> list[str]:
 
 
 def figures_of(output: bytes, single: str) -> dict[str, float]:
-    """Return the figures of a command's output: one number, or lines with a name and a number each.
+    """Return the figures in a command's output: one number, or lines of a name and a number.
 
-    Raises `ValueError` for anything else. It shows nothing of the output but the name of a figure.
+    Raises `ValueError` for anything else, which shows nothing of the output but a figure's name.
     """
     lines = [words for line in output.decode("utf-8", "replace").splitlines() if (words := line.split())]
     if len(lines) == 1 and len(lines[0]) == 1:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 
 
 class RisingCounters:
-    """The last sample of counters that only rise until they are reset, as by a restart of their server."""
+    """The last sample of counters that only rise until they are reset, say by a server's restart."""
 
     def __init__(self) -> None:
         self._before: Mapping[str, float] | None = None
@@ -14,10 +14,10 @@ class RisingCounters:
         self._era: Hashable = None
 
     def rates(self, counters: Mapping[str, float], at_s: float, era: Hashable = None) -> dict[str, float]:
-        """Return the increase per second since the last sample; `at_s` is of the monotonic clock.
+        """Return the increases per second since the last sample, at `at_s` of the monotonic clock.
 
-        Nothing for the first sample, and after a reset: a counter fell or is gone, or the `era` changed. That is
-        anything that changes with each start of a server. One reset counter is enough: a server resets all of them.
+        There are none for the first sample, or after a reset: a counter fell or disappeared, or `era` changed, which is
+        anything that changes at each server start. One reset counter is enough, as a server resets all of them.
         """
         before, before_s, before_era = self._before, self._at_s, self._era
         self._before, self._at_s, self._era = dict(counters), at_s, era

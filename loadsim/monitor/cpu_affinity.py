@@ -12,15 +12,15 @@ from loadsim.errors import ConfigError
 from loadsim.monitor.server_discovery import ServerPlace, with_descendants
 
 REAL_TIME_PRIORITY = 1
-"""The lowest real-time priority, which precedes all processes without one."""
+"""The lowest real-time priority, which still comes before all processes without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """The cores of the generator and of the server. `real_time`: the generator has a real-time priority on its own.
+    """The generator's and the server's cores. `real_time`: the generator has a real-time priority on its cores.
 
-    `apart`: the server is on its cores; otherwise it may run on those of the generator, too, without permission to move
-    it.
+    `apart`: the server was moved to its cores; otherwise there was no permission, and it may also run on the
+    generator's.
     """
 
     generator: Sequence[int]
@@ -30,7 +30,7 @@ class Cores:
 
 
 def split(cpus: Sequence[int], engines: int) -> tuple[list[int], list[int]]:
-    """Return the generator's and the server's cores. The generator gets the last, one per engine, at most half.
+    """Return the generator's and the server's cores. The generator gets the last ones, one per engine, at most half.
 
     Raises `ConfigError` for fewer than two cores.
     """
@@ -42,11 +42,12 @@ def split(cpus: Sequence[int], engines: int) -> tuple[list[int], list[int]]:
 
 @contextmanager
 def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
-    """Run the generator and the server on separate cores within the block, and restore their cores afterwards.
+    """Run the generator and the server on separate cores during the block, and restore their cores afterwards.
 
-    The generator is this process; children of either that start within the block inherit its cores. As root, the
-    generator also gets a real-time priority: other processes on its cores must not delay its clocks. Without permission
-    to see or move all processes of the server, only the others are moved. Raises `ConfigError` for a single core.
+    The generator is this process; either side's children that start during the block inherit its cores. As root, the
+    generator also gets a real-time priority, so that other processes on its cores do not delay its clocks. Server
+    processes that cannot be seen or moved for lack of permission stay where they are. Raises `ConfigError` for a single
+    core.
     """
     own_cpus = os.sched_getaffinity(0)
     ours, servers = split(sorted(own_cpus), engines)
@@ -58,7 +59,7 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
             before[process] = os.sched_getaffinity(process)
     scheduling = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
-        for _ in range(2):  # a process that starts during the first pass descends from one that was moved
+        for _ in range(2):  # a process started during the first pass may descend from one not moved yet
             for process, name in with_descendants(before).items():
                 apart &= _moved(process, name, servers)
         os.sched_setaffinity(0, ours)
@@ -68,9 +69,9 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
             os.sched_setscheduler(0, *scheduling)
         os.sched_setaffinity(0, own_cpus)
         for process, cpus in before.items():
-            for each in with_descendants([process]):  # also those that started meanwhile
+            for member in with_descendants([process]):  # including those started meanwhile
                 with suppress(OSError):
-                    _move_threads(each, before.get(each, cpus))
+                    _move_threads(member, before.get(member, cpus))
 
 
 def describe(cores: Cores, place: ServerPlace) -> str:
@@ -117,9 +118,9 @@ def _take_real_time_priority() -> bool:
 
 
 def leave_real_time_priority() -> None:
-    """Take the real-time priority from the calling thread, and so from threads and processes that it will start.
+    """Drop the calling thread's real-time priority, and thus that of threads and processes it will start.
 
-    A thread that only watches must not delay the engines: at an equal real-time priority, it keeps a core for as long
+    A thread that only watches must not delay the engines: at equal real-time priority, it would keep a core for as long
     as it works.
     """
     with suppress(OSError):

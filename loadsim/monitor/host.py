@@ -1,4 +1,4 @@
-"""Samples of the generator's machine, each second of a run: cores, memory, retransmitted TCP segments."""
+"""Samples of the generator's machine in each second of a run: cores, memory, retransmitted TCP segments."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from loadsim.processes.event_loop import background_tasks
 from loadsim.timinglog.writer import TimingLogWriter
 
 LOG_NAME = "machine"
-"""The engine's name in the machine's log: in the file's name, and in its header."""
+"""The engine's name in the machine's log, in the file's name and header."""
 
 
 def tcp_counters(snmp: str) -> dict[str, int]:
-    """Return the TCP counters in /proc/net/snmp by the names of RFC 4022 (`OutSegs`, `RetransSegs`)."""
+    """Return the TCP counters in /proc/net/snmp by their names in RFC 4022 (`OutSegs`, `RetransSegs`)."""
     names, values = (line.split()[1:] for line in snmp.splitlines() if line.startswith("Tcp:"))
     return dict(zip(names, map(int, values), strict=True))
 
 
 class Machine:
-    """Takes samples of this machine; `read` returns a file of /proc by its name there. Raises `OSError` without it."""
+    """Takes samples of this machine. `read` returns a file of /proc by name; raises `OSError` if it is missing."""
 
     def __init__(self, read: ReadText = read_proc) -> None:
         self._read = read
@@ -43,10 +43,10 @@ class Machine:
         self._tcp = tcp_counters(read("net/snmp"))
 
     def take(self) -> dict[str, Any]:
-        """Return a sample of the time since the last one; the timing log's page documents the keys."""
+        """Return a sample of the time since the last one. The timing log's page documents the keys."""
         before, self._cores = self._cores, core_times(self._read("stat"))
         tcp_before, self._tcp = self._tcp, tcp_counters(self._read("net/snmp"))
-        # A core that was switched on or off meanwhile has no earlier value.
+        # A core switched on meanwhile has no earlier value.
         passed = {name: times - before[name] for name, times in self._cores.items() if name in before}
         whole = passed.pop("cpu")
         return {
@@ -73,14 +73,14 @@ def this_machine() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total or None,
         "system": system,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "libraries": {name: found for name in LIBRARIES if (found := _installed(name))},
+        "libraries": {name: installed for name in LIBRARIES if (installed := _installed(name))},
     }
 
 
 def _processor() -> str | None:
     with suppress(OSError):
-        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
-        return found and found[1].strip()
+        model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
+        return model and model[1].strip()
     return None
 
 
@@ -95,7 +95,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def open_machine_log(directory: Path, header: Mapping[str, Any]) -> TimingLogWriter:
-    """Create the machine's log next to those of its engines; `header` is one of theirs. Raises `OSError`."""
+    """Create the machine's log next to its engines' logs; `header` is one of theirs. Raises `OSError`."""
     begun = {"wall_clock_start": datetime.now(UTC).isoformat(), "engine": LOG_NAME, "engine_users": 0, "hand": None}
     path = directory / f"{header['client']}.{LOG_NAME}.tlog"
     log = TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
@@ -112,9 +112,9 @@ async def watched_machine(
     facts: Mapping[str, Any],
     more: Callable[[], Mapping[str, Any]] = dict,
 ) -> AsyncIterator[None]:
-    """Write `facts` about this machine into its log, and a sample each second within the block.
+    """Write `facts` about this machine to its log, and a sample each second during the block.
 
-    `start_ns` returns the common start, 0 before it. `more` returns further values for each sample.
+    `start_ns` returns the common start, 0 until it is known. `more` returns further values for each sample.
     """
 
     async def sample_each_second(machine: Machine) -> None:

@@ -1,7 +1,7 @@
-"""The probe `host`: processor, memory, disks and network of the machine on which it runs.
+"""The probe `host`: processor, memory, disks and network of the machine it runs on.
 
-Rates and shares are those since the last sample, by the kernel's counters and the monotonic clock. Memory and network
-are those of psutil, which states neither the time in a disk's queue nor the numbers of cores: these are from /proc.
+Rates and shares cover the time since the last sample, by the kernel's counters and the monotonic clock. Memory and
+network come from psutil, the rest from /proc, as psutil reports neither the time in a disk's queue nor core numbers.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from loadsim.monitor.system.disks import DiskCounters, chosen_disks, disk_counte
 from loadsim.monitor.system.processor_quotas import ProcessorQuotas
 
 PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
-"""The lines of each file of pressure stall information. For the whole machine, `full` of `cpu` has no meaning."""
+"""The lines of each pressure stall information file. For the whole machine, `cpu`'s `full` has no meaning."""
 
 PRESSURE_SHARES = frozenset(f"pressure_{name}_{line}_share" for name, lines in PRESSURE.items() for line in lines)
 
 MOST_DISKS = 6
 MOST_GROUPS = 10
-"""With these, a sample has at most 101 figures."""
+"""With these limits, a sample has at most 101 figures."""
 
 LOOPBACK = "lo"
 
 ReadText = Callable[[str], str]
-"""Returns a file of /proc by its name there. Raises `OSError`."""
+"""Returns a file of /proc by name. Raises `OSError`."""
 
 
 def open_probe(services: Services, disks: str | None = None, groups: str | None = None) -> Probe:
     """Return the function that samples this machine.
 
-    `disks` names disks and `groups` processes, separated by commas. Raises `ConfigError` if they are wrong, or if the
-    system has no /proc.
+    `disks` names disks and `groups` processes, separated by commas. Raises `ConfigError` if these are invalid, or if
+    the system has no /proc.
     """
     named = named_groups(_names("groups", groups, MOST_GROUPS))
     wanted = _names("disks", disks, MOST_DISKS)
@@ -55,14 +55,14 @@ def open_probe(services: Services, disks: str | None = None, groups: str | None 
 
 
 def _names(setting: str, names: str | None, most: int) -> list[str]:
-    """Return the names in a setting. Raises `ConfigError` for anything but a text with 1 to `most` of them."""
+    """Return the names in a setting. Raises `ConfigError` for anything but a text with 1 to `most` names."""
     if names is None:
         return []
-    found = [name.strip() for name in names.split(",")] if isinstance(names, str) else []
-    if not 1 <= len(found) <= most or not all(found):
+    listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else []
+    if not 1 <= len(listed) <= most or not all(listed):
         expected = f"1 to {most} names separated by commas"
         raise ConfigError(f"probe host: {setting}: expected {expected}, found {names!r:.60}")
-    return found
+    return listed
 
 
 def read_proc(name: str) -> str:
@@ -72,9 +72,9 @@ def read_proc(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The disks, the network interfaces and the files of /proc/pressure that a probe samples.
+    """The disks, network interfaces and files of /proc/pressure that a probe samples.
 
-    `speeds` has the bytes per second in each direction of the interfaces whose speed is known.
+    `speeds` has the bytes per second, in each direction, of interfaces whose speed is known.
     """
 
     disks: Sequence[str]
@@ -84,39 +84,39 @@ class Sources:
 
 
 def network_interfaces(network: Path = Path("/sys/class/net")) -> tuple[str, ...]:
-    """Return the interfaces of the hardware; without any, as in a container, all but the loopback interface.
+    """Return the hardware's interfaces or, if there are none, as in a container, all except loopback.
 
-    Bridges, bonds, VLANs and tunnels pass their packets to hardware, where they would count twice.
+    Bridges, bonds, VLANs and tunnels pass their packets to hardware, and would count them twice.
     """
-    found = sorted(path.name for path in network.iterdir()) if network.is_dir() else []
-    hardware = [name for name in found if (network / name / "device").exists()]
-    return tuple(hardware or (name for name in found if name != LOOPBACK))
+    every = sorted(path.name for path in network.iterdir()) if network.is_dir() else []
+    hardware = [name for name in every if (network / name / "device").exists()]
+    return tuple(hardware or (name for name in every if name != LOOPBACK))
 
 
 def network_speeds(interfaces: Sequence[str]) -> dict[str, float]:
-    """Return the speeds of the interfaces that state one, in bytes per second: few virtual ones do."""
+    """Return the speeds of interfaces that report one, as few virtual ones do, in bytes per second."""
     stated = psutil.net_if_stats()
     return {name: stated[name].speed * 1e6 / 8 for name in interfaces if name in stated and stated[name].speed}
 
 
 def kernel_pressure() -> tuple[str, ...]:
-    """Return the files of /proc/pressure that this kernel has and lets this user read."""
-    found = []
+    """Return the files of /proc/pressure that this kernel has and this user may read."""
+    readable = []
     for name in PRESSURE:
         try:
             read_proc(f"pressure/{name}")
-        except OSError:  # also one that exists and is switched off
+        except OSError:  # also if it exists but is switched off
             continue
-        found.append(name)
-    return tuple(found)
+        readable.append(name)
+    return tuple(readable)
 
 
 @dataclass(frozen=True, slots=True)
 class HostSample:
-    """The machine's counters and levels at a moment.
+    """The machine's counters and levels at one moment.
 
-    `times` are by core. `counters` are by figure, the increase in a second, and by the source: an interface, or an
-    empty text. `disks` are by name in figures.
+    `times` are by core. `counters` are by figure, whose value is the increase per second, and by source: an interface,
+    or "". `disks` are by their names in figures.
     """
 
     at_ns: int
@@ -127,13 +127,13 @@ class HostSample:
 
 
 def reading_of(read: ReadText, sources: Sources, at_ns: int) -> HostSample:
-    """Read the machine's files. Raises `OSError` or `ValueError` if one of them is missing. A disk may be missing."""
+    """Read the machine's files. Raises `OSError` or `ValueError` if one is missing. A disk may be missing."""
     times = core_times(read("stat"))
     memory = psutil.virtual_memory()
     counters: dict[tuple[str, str], float] = dict(network_counters(sources.interfaces))
     for name in sources.pressure:
         for line in PRESSURE[name]:
-            # Seconds of stall per second: a share.
+            # Seconds stalled per second: a share.
             stalls = read(f"pressure/{name}")
             total_us = stalls[stalls.index(line) :].partition("total=")[2].split(maxsplit=1)[0]
             counters[f"pressure_{name}_{line}_share", ""] = int(total_us) / 1e6
@@ -143,7 +143,7 @@ def reading_of(read: ReadText, sources: Sources, at_ns: int) -> HostSample:
         "memory_used_share": 1 - memory.available / memory.total,
     }
     all_disks = disk_counters(read("diskstats")) if sources.disks else {}
-    disks = {figure_name(name): all_disks[name] for name in sources.disks if name in all_disks}  # else it was removed
+    disks = {figure_name(name): all_disks[name] for name in sources.disks if name in all_disks}  # others were removed
     return HostSample(at_ns, times, counters, disks, levels)
 
 
@@ -155,9 +155,9 @@ def network_counters(interfaces: Sequence[str]) -> Iterator[tuple[tuple[str, str
 
 
 def rates(before: Mapping[tuple[str, str], float], now: Mapping[tuple[str, str], float], s: float) -> dict[str, float]:
-    """Return the increase of each figure in a second, its sources added.
+    """Return each figure's increase per second, summed over its sources.
 
-    A figure with a counter that decreased, such as that of an interface that was created again, is left out.
+    A figure with a counter that decreased, such as a recreated interface's, is left out.
     """
     increases: defaultdict[str, float] = defaultdict(float)
     reset = set()
@@ -170,14 +170,14 @@ def rates(before: Mapping[tuple[str, str], float], now: Mapping[tuple[str, str],
 
 
 def busiest_core(before: Mapping[str, CoreTime], now: Mapping[str, CoreTime]) -> dict[str, float]:
-    """Return the busy share of the busiest core; a core that was switched on since has none."""
+    """Return the busiest core's busy share; a core switched on since has none."""
     known = now.keys() & before.keys() - {ALL_CORES}
     shares = [share for name in known if (share := busy_share(now[name] - before[name])) is not None]
     return {"busiest_core_busy_share": max(shares)} if shares else {}
 
 
 def network_busy_share(before: HostSample, now: HostSample, speeds: Mapping[str, float]) -> dict[str, float]:
-    """Return the largest share of its speed that an interface received or sent; nothing if no speed is known."""
+    """Return the largest share of its speed at which an interface received or sent; nothing if no speed is known."""
     passed_s = (now.at_ns - before.at_ns) / 1e9
     shares = [
         (now.counters[key] - before.counters[key]) / passed_s / speed
@@ -185,14 +185,14 @@ def network_busy_share(before: HostSample, now: HostSample, speeds: Mapping[str,
         for key in (("network_received_bytes_per_s", name), ("network_sent_bytes_per_s", name))
         if key in now.counters and key in before.counters
     ]
-    # A negative increase is a counter that was reset.
+    # A negative increase means that a counter was reset.
     return {"network_busy_share": min(1.0, max(shares))} if shares and min(shares) >= 0 else {}
 
 
 def figures_between(before: HostSample, now: HostSample, speeds: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Return the rates and shares of the time between two readings; none if no time has passed.
+    """Return the rates and shares between two readings; none if no time has passed.
 
-    `speeds` are those of the network interfaces, in bytes per second.
+    `speeds` are the network interfaces', in bytes per second.
     """
     passed_ns = now.at_ns - before.at_ns
     if passed_ns <= 0:
@@ -201,7 +201,7 @@ def figures_between(before: HostSample, now: HostSample, speeds: Mapping[str, fl
     figures |= rates(before.counters, now.counters, passed_ns / 1e9)
     figures |= busiest_core(before.times, now.times) | network_busy_share(before, now, speeds or {})
     for name in figures.keys() & PRESSURE_SHARES:
-        # The kernel adds up a stall when one of its parts ends: in milliseconds, this may be more than has passed.
+        # The kernel adds a stall when part of it ends; within milliseconds, that may exceed the time passed.
         figures[name] = min(1.0, figures[name])
     for name in now.disks.keys() & before.disks.keys():
         for figure, value in disk_figures(before.disks[name], now.disks[name], passed_ns / 1e6).items():
@@ -210,7 +210,7 @@ def figures_between(before: HostSample, now: HostSample, speeds: Mapping[str, fl
 
 
 class HostSampler:
-    """Samples the machine; the first sample has levels only."""
+    """Samples the machine. The first sample has only levels."""
 
     def __init__(self, sources: Sources, groups: ProcessGroups) -> None:
         self._sources = sources
@@ -219,7 +219,7 @@ class HostSampler:
         self._before: HostSample | None = None
 
     def sample(self) -> dict[str, float]:
-        """Return the figures since the last sample. Raises `OSError` or `ValueError` for what cannot be seen."""
+        """Return the figures since the last sample. Raises `OSError` or `ValueError` if something cannot be read."""
         now = reading_of(read_proc, self._sources, time.monotonic_ns())
         figures = {**now.levels, **(figures_between(self._before, now, self._sources.speeds) if self._before else {})}
         self._before = now

@@ -1,4 +1,4 @@
-"""The new lines of a log file, across its rotation and truncation."""
+"""A log file's new lines, across rotation and truncation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LONGEST_LINE_BYTES = 1 << 16
 
 
 class LogTail:
-    """The complete lines that were written to a file since its end was first seen.
+    """The complete lines written to a file since it was opened here.
 
-    A file of the same name that replaces it is read from its beginning, as is one that became shorter. `skips` counts
-    the times that lines were left out.
+    A replacement with the same name is read from its beginning, as is a file that became shorter. `skips` counts how
+    often lines were left out.
     """
 
     def __init__(self, path: Path, name: str, most_bytes: int) -> None:
-        """Open the file. Raises `ConfigError`, in which it is called `name`."""
+        """Open the file. Raises `ConfigError`, which calls it `name`."""
         self._path = path
         self._most_bytes = most_bytes
         self._rest = b""
@@ -34,8 +34,8 @@ class LogTail:
     def new_lines(self) -> bytes:
         """Return the new lines, each with its end.
 
-        Raises `OSError` if the file is missing or cannot be read: nothing is lost then. Raises it, too, if more than
-        `most_bytes` are new, and leaves those out.
+        Raises `OSError` if the file is missing or unreadable, in which case nothing is lost. Also raises it if more
+        than `most_bytes` are new, which are then left out.
         """
         now = self._path.stat()
         before = os.fstat(self._file.fileno())
@@ -44,7 +44,7 @@ class LogTail:
             ended = self._read()
             self._file.close()
             self._file, self._at = replacement, 0
-            self._rest += ended + b"\n"  # no line goes on in another file
+            self._rest += ended + b"\n"  # no line continues in another file
         elif before.st_size < self._at:
             self._at, self._rest = 0, b""
         block = self._rest + self._read()
@@ -57,13 +57,13 @@ class LogTail:
         return lines + end
 
     def __del__(self) -> None:
-        """Close the file: a probe has no other end."""
-        with suppress(AttributeError):  # it was not opened
+        """Close the file, as nothing else ends a probe."""
+        with suppress(AttributeError):  # it was never opened
             self._file.close()
 
     def _read(self) -> bytes:
-        """Return what is new, and at least one byte more than allowed of a larger block."""
+        """Return the new bytes; of too large a block, at least one more than allowed."""
         self._file.seek(self._at)
-        found = self._file.read(self._most_bytes + LONGEST_LINE_BYTES + 1)
-        self._at += len(found)
-        return found
+        data = self._file.read(self._most_bytes + LONGEST_LINE_BYTES + 1)
+        self._at += len(data)
+        return data

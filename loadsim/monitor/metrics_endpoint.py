@@ -1,4 +1,4 @@
-"""HTTP endpoints with metrics in the text format of Prometheus or OpenMetrics: fetched with limits, and read."""
+"""HTTP endpoints with metrics in Prometheus' or OpenMetrics' text format, fetched and parsed within limits."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 
 
 def samples_of(name: str, page: str, labels: Labels = frozenset()) -> list[tuple[dict[str, str], str]]:
-    """Return labels and value of each sample of a metric that has these labels, in the order of the page.
+    """Return the labels and value of each of a metric's samples that have these labels, in the order of the page.
 
-    The page is in the text format 0.0.4 or that of OpenMetrics 1.0. Raises `ValueError` for a line in another.
+    The page is in text format 0.0.4 or OpenMetrics 1.0. Raises `ValueError` for a line in another format.
     """
     lines = re.findall(rf"^[ \t]*{re.escape(name)}(?=[{{ \t])([^\n]*)", page, re.MULTILINE)
-    # Reading the labels of 50,000 samples takes 0.3 s, and this a tenth of it.
+    # Parsing the labels of 50,000 samples takes 0.3 s, this filter a tenth of that.
     for _, value in labels:
         quoted = '"' + value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
         lines = [line for line in lines if quoted in line]
-    return [found for line in lines if labels <= (found := _sample(name, line))[0].items()]
+    return [sample for line in lines if labels <= (sample := _sample(name, line))[0].items()]
 
 
 def _sample(name: str, line: str) -> tuple[dict[str, str], str]:
@@ -42,12 +42,12 @@ def _sample(name: str, line: str) -> tuple[dict[str, str], str]:
         if rest[end : end + 1] != "}":
             raise ValueError(f"expected the samples of {name} in the text format, found a line in another")
         rest = rest[end + 1 :]
-    value, *_ = [*rest.split(maxsplit=1), ""]  # a time and an exemplar may follow
+    value, *_ = [*rest.split(maxsplit=1), ""]  # a timestamp and an exemplar may follow
     return labels, value
 
 
 def labels_at(text: str, at: int) -> tuple[dict[str, str], int]:
-    """Return the labels from this position on, which is behind the brace, and the position behind the last one."""
+    """Return the labels from this position, just after the brace, and the position after the last one."""
     at += len(text) - at - len(text[at:].lstrip(" \t"))
     labels: dict[str, str] = {}
     while label := _LABEL.match(text, at):
@@ -57,7 +57,7 @@ def labels_at(text: str, at: int) -> tuple[dict[str, str], int]:
 
 
 def address_of(url: object) -> SplitResult:
-    """Return the parts of an address. Raises `ConfigError`, which does not show it: it may have a password."""
+    """Return an address's parts. Raises `ConfigError`, which does not show the address, as it may have a password."""
     expected = "an address such as http://127.0.0.1:9900/metrics"
     text = text_of("url", url, expected)
     try:
@@ -73,10 +73,10 @@ def address_of(url: object) -> SplitResult:
 
 
 def fetched_page(address: SplitResult, limit_s: float) -> str:
-    """Return the text of an endpoint. Raises `OSError`, which shows nothing of the answer.
+    """Return an endpoint's page. Raises `OSError`, which shows nothing of the answer.
 
-    It is asked directly: without the environment's proxies, and without redirections. The time limit is that of the
-    connection, and of each wait for more of the answer.
+    It is fetched directly, without the environment's proxies and without redirects. The time limit applies to
+    connecting and to each wait for more of the answer.
     """
     target = (address.path or "/") + (f"?{address.query}" if address.query else "")
     headers = {"Accept": "text/plain", "Connection": "close", "User-Agent": "loadsim"}

@@ -1,4 +1,4 @@
-"""The timing log of a monitor: how it begins, and what its collector adds to it."""
+"""A monitor's timing log: how it begins, and what its collector adds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.version import __version__
 
 REJECTED = ".rejected"
-"""The end of the name of a file whose content is no log of the monitor."""
+"""The suffix of a file that turned out not to be the monitor's log."""
 
 
 def open_monitor_log(name: str, out: Path | FileIO) -> TimingLogWriter:
@@ -45,18 +45,18 @@ def read_monitor_log(path: Path, name: str) -> LogFile:
 
 
 def wrong_maker(log: LogFile, name: str) -> str | None:
-    """Return what is expected and found if a log is not of the monitor `name`, else None."""
-    if (found := log.header.monitor) == name:
+    """Return what was expected and found if a log is not the monitor `name`'s, else None."""
+    if (monitor := log.header.monitor) == name:
         return None
-    made_by = f"that of the monitor {found}" if found else "that of a run"
+    made_by = f"that of the monitor {monitor}" if monitor else "that of a run"
     return f"expected the log of the monitor {name} (--name {name}), found {made_by}"
 
 
 def settle(path: Path, name: str, why: str | None) -> str | None:
-    """Make a collected stream a log that every reader takes, with the reason `why` something is missing in it.
+    """Turn a collected stream into a valid log, recording the reason `why` something is missing in it.
 
-    A block that is not whole is cut off. What is no log of the monitor is renamed (`REJECTED`), and a log without
-    samples takes its place. Return all that is missing, or None. Raises `OSError`.
+    An incomplete block is cut off. A file that is not the monitor's log is renamed (`REJECTED`), and replaced by a log
+    without samples. Return everything that is missing, or None. Raises `OSError`.
     """
     reasons = [why] if why else []
     try:
@@ -84,6 +84,6 @@ def settle(path: Path, name: str, why: str | None) -> str | None:
 
 
 def remove(path: Path) -> None:
-    for each in (path, path.with_name(f"{path.name}{REJECTED}")):
+    for file in (path, path.with_name(f"{path.name}{REJECTED}")):
         with suppress(OSError):
-            each.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The probe `postfix`: the queue of a Postfix on this machine, and the deliveries in its log.
 
-The queue is that of `postqueue -j` (postqueue(1)), the deliveries are the lines of its delivery agents, as bounce(8)
-and pflogsumm read them.
+The queue is what `postqueue -j` lists (postqueue(1)); the deliveries are the log lines of its delivery agents, read as
+bounce(8) and pflogsumm do.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from loadsim.monitor.log_tail import LogTail
 from loadsim.monitor.probe_values import text_of
 
 HELD = "hold"
-"""The queue of messages that an administrator keeps from being sent."""
+"""The queue of messages that an administrator has put on hold."""
 
 QUEUES = ("incoming", "active", "deferred", HELD, "maildrop")
 
 LONGEST_LISTING_S = 30.0
 PAUSE_S = ALWAYS_ALLOWED_S / 2
-"""The pause after a listing: the queue is listed each third second.
+"""The pause after a listing: the queue is listed every third second.
 
-Starting `postqueue` takes most of what the probe costs. A pause that grew with the listing would sample a long queue
-less often than a short one, which makes its mean too small, and would leave that of an overloaded server unmeasured.
+Starting `postqueue` accounts for most of the probe's cost. A pause that grew with the listing would sample a long queue
+less often than a short one, so that its mean came out too small, and an overloaded server's would not be measured.
 """
 
 LONGEST_MESSAGE_BYTES = 16 << 20
-"""The longest line of a listing: a message with 100,000 recipients, each with a reason."""
+"""The longest line of a listing, as for a message with 100,000 recipients, each with a reason."""
 MOST_LISTING_BYTES = 1 << 30
 MOST_LOG_BYTES = 16 << 20
-"""The most new bytes of the log in a sample: about 10,000 deliveries."""
+"""The most new log bytes in a sample: about 10,000 deliveries."""
 
 LOG_COUNTERS = ("queued", "sent", "deferred", "bounced")
 MOST_PROCESSES = 10_000
-"""The most cleanup processes whose last message is known."""
+"""The most cleanup processes whose last message is remembered."""
 
 _TIME = rb"(?:[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d\S*|\d{4}-\d\d-\d\d[T ]\S+)"
 # PRI and version as in RFC 5424, the time that `docker logs -t` adds, time, host.
@@ -54,7 +54,7 @@ _ADDRESS = rb'<(?:"(?:[^"\\\n]|\\[^\n])*"|[^">\n])*>'
 
 
 def open_probe(services: Services, config_directory: object = None, log: object = None) -> Probe:
-    """Return a function that lists the queue, and reads what is new in the file `log`. Raises `ConfigError`."""
+    """Return a function that lists the queue, and reads new lines in the file `log`. Raises `ConfigError`."""
     options: tuple[str, ...] = ()
     if config_directory is not None:
         options = ("-c", text_of("config_directory", config_directory, "the directory of Postfix's main.cf"))
@@ -65,15 +65,15 @@ def open_probe(services: Services, config_directory: object = None, log: object 
 
 
 def sample_of(listing: QueueListing, rates: LogRates | None) -> Probe:
-    """Return a function that samples both.
+    """Return a function that samples queue and log.
 
-    A listing that fails does so before the log is read: the next sample has the rates since the last one with rates.
+    If a listing fails, the log is not read: the next sample has the rates since the last one with rates.
     """
     return lambda: listing.sample() | (rates.sample() if rates else {})
 
 
 def _syslog_name(postconf: Sequence[str]) -> str:
-    """Return the name of an instance in its log. Raises `ConfigError` if its configuration cannot be read."""
+    """Return an instance's name in its log. Raises `ConfigError` if its configuration cannot be read."""
     try:
         name = output_of([*postconf, "-x", "-h", "syslog_name"], LONGEST_LISTING_S, 1 << 16).decode().strip()
     except (OSError, ValueError):
@@ -84,7 +84,7 @@ def _syslog_name(postconf: Sequence[str]) -> str:
 
 
 class QueueListing:
-    """Lists the queue by a command, and has no figures in the pause after it."""
+    """Lists the queue by a command, and returns no figures in the pause after that."""
 
     def __init__(self, command: Sequence[str], pause_s: float = PAUSE_S) -> None:
         self._command = command
@@ -92,7 +92,7 @@ class QueueListing:
         self._due_s = 0.0
 
     def sample(self) -> dict[str, float]:
-        """Return the figures; none in the pause. Raises `OSError` and `ValueError`."""
+        """Return the figures; none during the pause. Raises `OSError` and `ValueError`."""
         if time.monotonic() < self._due_s:
             return {}
         try:
@@ -131,7 +131,7 @@ def queue_figures(lines: Iterable[bytes], now_s: float) -> dict[str, float]:
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines of an output, without blank ones. Raises `ValueError` for one that is too long."""
+    """Yield the non-blank lines of an output. Raises `ValueError` for one that is too long."""
     parts: list[bytes] = []
     length = 0
     for chunk in chunks:
@@ -148,7 +148,7 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class LogRates:
-    """Rates of the messages and deliveries in a log, from its present end on."""
+    """Rates of the messages and deliveries in a log, from its current end on."""
 
     def __init__(self, path: Path, syslog_name: str) -> None:
         self._tail = LogTail(path, "log", MOST_LOG_BYTES)
@@ -172,8 +172,8 @@ class LogRates:
 class LogCounter:
     """Counts the messages and deliveries of one instance in lines of a syslog (RFC 3164, with any time, or RFC 5424).
 
-    `queued` are the messages for which cleanup(8) logs a `message-id=`; it logs each of several in a message. `sent`,
-    `deferred` and `bounced` are the `status=` of delivery agents, one for each recipient and attempt.
+    `queued` counts messages for which cleanup(8) logs a `message-id=`, of which a message may have several. `sent`,
+    `deferred` and `bounced` count the `status=` of delivery agents, one per recipient and attempt.
     """
 
     def __init__(self, syslog_name: str) -> None:
@@ -191,7 +191,7 @@ class LogCounter:
     def counts(self, lines: bytes) -> Counter[str]:
         """Return the counts of complete lines.
 
-        Raises `ValueError` if they are not those of a syslog, or name agents in no place where one has programs.
+        Raises `ValueError` if they are not from a syslog, or if agents are not named where a syslog names programs.
         """
         is_read = self._own.search(lines) or (_SYSLOG.search(lines) and not self._agent.search(lines))
         if lines.strip() and not is_read:

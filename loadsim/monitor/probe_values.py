@@ -1,6 +1,6 @@
-"""Checks of the settings of loadsim's own probes, and of the numbers that they read: one line for each error.
+"""Checks of the built-in probes' settings, and of the numbers that they read, with errors of one line.
 
-The line does not have the name of the probe, and no text, which may be a secret.
+The line shows neither the probe's name nor any text, which may be a secret.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?
 
 
 def text_of(name: str, value: object, expected: str) -> str:
-    """Return a printable text that is not empty. Raises `ConfigError`, which says what was `expected`."""
+    """Return a printable, non-empty text. Raises `ConfigError` with what was `expected`."""
     if not isinstance(value, str):
         raise ConfigError(f"{name}: expected {expected}, found {show(value)}")
     if not value.strip():

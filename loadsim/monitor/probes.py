@@ -1,8 +1,8 @@
 """Probes (entry points of the group `loadsim.probes`): figures sampled each second of a run.
 
-A probe runs in a thread of its own, in the process that coordinates the engines of a machine. It may block or fail:
-then its samples are missing, and nothing else. A thread opens it, too, with a time limit. Its figures are in the
-machine's log and the report, never in a score.
+Each probe runs in its own thread, in the process that coordinates a machine's engines. If it blocks or fails, only its
+samples are missing. It is also opened in a thread, with a time limit. Its figures appear in the machine's log and the
+report, never in a score.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from loadsim.monitor.cpu_affinity import leave_real_time_priority
 from loadsim.plugins import Plugin, first_line, names, plugin
 
 EACH_S = 1.0
-"""The time between two samples of a probe. One that takes longer is sampled as often as it can be."""
+"""The time between two samples. A probe that takes longer is sampled as often as possible."""
 
 LONGEST_OPENING_S = 30.0
-"""The most time that a probe may take to open."""
+"""The longest time that a probe may take to open."""
 
 HUNG_S = 5.0
-"""A sample that has not returned for this long at the end of a run is a failure; so is one without any before it."""
+"""At the end of a run, a sample that has been under way for this long is a failure. So is any first sample."""
 
 MOST_FIGURES = 160
-"""The probe `host` has at most 101: see there."""
+"""The most figures of a probe. The probe `host` has at most 101."""
 LONGEST_TEXT = 200
 FIRST_USER = 1
 
@@ -47,7 +47,7 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 @dataclass(frozen=True, slots=True)
 class OpenedProbe:
-    """A probe that is ready to be sampled, by its key in the scenario, and the package that it comes from."""
+    """A probe ready to be sampled, with its key in the scenario, and the package it comes from."""
 
     name: str
     origin: str
@@ -55,14 +55,14 @@ class OpenedProbe:
 
 
 def check_probes(origin: str, probes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Import probes, and check the names of their settings; `origin` names their place in errors.
+    """Import probes, and check their settings' names; `origin` names their place in errors.
 
-    Raises `ConfigError` with all faults.
+    Raises one `ConfigError` for all faults.
     """
     problems = []
     for name, settings in probes.items():
         try:
-            _check_settings(name, _found(origin, name).load(), settings)
+            _check_settings(name, _installed_probe(origin, name).load(), settings)
         except ConfigError as error:
             problems.append(error)
     if problems:
@@ -72,70 +72,73 @@ def check_probes(origin: str, probes: Mapping[str, Mapping[str, Any]]) -> None:
 async def open_probes(
     origin: str, probes: Mapping[str, Mapping[str, Any]], services: Services, limit_s: float = LONGEST_OPENING_S
 ) -> tuple[OpenedProbe, ...]:
-    """Open probes that were checked for a server, one after the other; `origin` names their place in errors.
+    """Open checked probes for a server, one after another; `origin` names their place in errors.
 
-    Raises `ConfigError` if one of them cannot be opened, or not within `limit_s`.
+    Raises `ConfigError` if one cannot be opened, or not within `limit_s`.
     """
     return tuple(
-        [await _opened_in_time(name, _found(origin, name), services, each, limit_s) for name, each in probes.items()]
+        [
+            await _opened_in_time(name, _installed_probe(origin, name), services, settings, limit_s)
+            for name, settings in probes.items()
+        ]
     )
 
 
-def _found(origin: str, name: str) -> Plugin:
-    """Return the probe of a key: `NAME`, or `NAME/LABEL` for several of one name."""
+def _installed_probe(origin: str, name: str) -> Plugin:
+    """Return a key's probe: `NAME`, or `NAME/LABEL` if there are several of one name."""
     kind, slash, label = name.partition("/")
     if slash and not _LABEL.fullmatch(label):
         expected = f"a label of a-z, 0-9, _ and - behind {kind}/"
         raise ConfigError(f"{origin}: probes: expected {expected}, found {label!r:.60}")
-    found = plugin("probe", kind)
-    if found is None:
+    probe = plugin("probe", kind)
+    if probe is None:
         raise ConfigError(f"{origin}: probes: expected installed probes ({names('probe')}), found {kind!r}")
-    return found
+    return probe
 
 
 async def _opened_in_time(
-    name: str, found: Plugin, services: Services, settings: Mapping[str, Any], limit_s: float
+    name: str, probe: Plugin, services: Services, settings: Mapping[str, Any], limit_s: float
 ) -> OpenedProbe:
-    """Open a probe in a thread: one that blocks would keep the event loop from signals."""
+    """Open a probe in a thread, as one that blocks would keep the event loop from handling signals."""
     opened: Future[OpenedProbe] = Future()
     opened.set_running_or_notify_cancel()  # so that the time limit does not cancel it
 
     def open_it() -> None:
         try:
-            opened.set_result(_opened(name, found, services, settings))
+            opened.set_result(_opened(name, probe, services, settings))
         except ConfigError as error:
             opened.set_exception(error)
 
-    # A daemon, as below.
+    # A daemon, as in `_Sampler`.
     threading.Thread(target=open_it, name=f"opening of probe {name}", daemon=True).start()
     try:
         async with asyncio.timeout(limit_s):
             return await asyncio.wrap_future(opened)
     except TimeoutError:
-        expected = f"{found.entry.value} of {found.origin} to open within {limit_s:.0f} s"
+        expected = f"{probe.entry.value} of {probe.origin} to open within {limit_s:.0f} s"
         raise ConfigError(f"probe {name}: expected {expected}, found it still at work") from None
 
 
-def _opened(name: str, found: Plugin, services: Services, settings: Mapping[str, Any]) -> OpenedProbe:
-    """Open a probe in this thread, which is not the main one: signals raise nothing here. Raises `ConfigError`."""
-    expected = f"probe {name}: expected {found.entry.value} of {found.origin}"
+def _opened(name: str, probe: Plugin, services: Services, settings: Mapping[str, Any]) -> OpenedProbe:
+    """Open a probe in this thread, which is not the main one, so that signals raise nothing. Raises `ConfigError`."""
+    expected = f"probe {name}: expected {probe.entry.value} of {probe.origin}"
     try:
-        sample = found.load()(services, **settings)
+        sample = probe.load()(services, **settings)
     except ConfigError as error:
-        line = str(error).removeprefix(f"probe {found.name}: ").removeprefix(f"probe {name}: ")
+        line = str(error).removeprefix(f"probe {probe.name}: ").removeprefix(f"probe {name}: ")
         raise ConfigError(f"probe {name}: {line}") from None
-    except BaseException as error:  # noqa: BLE001 - a package of others may raise anything
+    except BaseException as error:  # noqa: BLE001 - others' packages may raise anything
         raise ConfigError(f"{expected} to take its settings, found {_text(error)}") from None
     if not callable(sample):
         raise ConfigError(f"{expected} to return a function, found {sample!r:.60}")
-    return OpenedProbe(name, found.origin, sample)
+    return OpenedProbe(name, probe.origin, sample)
 
 
 def _check_settings(name: str, opener: Callable[..., Probe], settings: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for a setting that the function of a probe does not have."""
+    """Raise `ConfigError` for a setting that a probe's function does not accept."""
     try:
         parameters = list(signature(opener).parameters.values())[1:]
-    except (TypeError, ValueError):  # it cannot be called, or is written in C
+    except (TypeError, ValueError):  # not callable, or written in C
         return
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
@@ -151,7 +154,7 @@ def _text(error: BaseException) -> str:
 
 
 def checked(figures: object) -> dict[str, float]:
-    """Return the figures of a sample. Raises `ValueError` for anything but finite numbers by name."""
+    """Return a sample's figures. Raises `ValueError` for anything but finite numbers by name."""
     if not isinstance(figures, Mapping) or len(figures) > MOST_FIGURES:
         raise ValueError(f"expected a mapping of at most {MOST_FIGURES} figures")
     for name, figure in figures.items():
@@ -165,17 +168,17 @@ def checked(figures: object) -> dict[str, float]:
 
 
 FIRST_SAMPLES = 3
-"""The samples from which the figures of a probe are known. Rates of counters are not in the first one."""
+"""The number of samples after which a probe's figures are known. The first has no rates of counters."""
 
 OnFigures = Callable[[str, Collection[str]], None]
-"""Takes the name of a probe, and the names of the figures of its first samples."""
+"""Takes a probe's name, and the names of the figures in its first samples."""
 
 OnSample = Callable[[str, Mapping[str, float]], None]
-"""Takes the name of a probe, and the figures of a sample."""
+"""Takes a probe's name, and a sample's figures."""
 
 
 class _Sampler:
-    """Samples a probe in a thread, and records each sample in the event loop, until `end`."""
+    """Samples a probe in a thread until `end`, and records each sample in the event loop."""
 
     def __init__(
         self,
@@ -190,21 +193,21 @@ class _Sampler:
         self.probe = probe
         self.samples = self.failures = 0
         self.last_failure: str | None = None
-        self._figures: set[str] = set()  # of the first samples
+        self._figures: set[str] = set()  # in the first samples
         self._on_figures = on_figures
         self._on_sample = on_sample
         self._log = log
         self._clock = clock
         self._each_s = each_s
         self._hung_s = hung_s
-        self._asked_s: float | None = None  # the begin of a sample that has not returned
+        self._asked_s: float | None = None  # the start of a sample that has not returned
         self._loop = asyncio.get_running_loop()
         self._ended = threading.Event()
-        # A daemon: a probe that never returns does not keep the process from its end.
+        # A daemon: a probe that never returns must not keep the process from exiting.
         threading.Thread(target=self._sample_until_end, name=f"probe {probe.name}", daemon=True).start()
 
     def end(self) -> None:
-        """End the sampling. A sample that hangs is a failure."""
+        """Stop sampling. A sample that hangs is a failure."""
         self._ended.set()
         asked_s = self._asked_s
         if asked_s is None:
@@ -263,12 +266,12 @@ def sampled(
     on_figures: OnFigures = lambda probe, figures: None,
     on_sample: OnSample = lambda probe, figures: None,
 ) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Record samples of the probes in the machine's log within the block, and at its end the fact `probes`.
+    """Record samples of the probes in the machine's log during the block, and at its end the fact `probes`.
 
-    `on_sample` is called in the event loop with each sample, and `on_figures` with the names of the figures of each
+    In the event loop, `on_sample` is called with each sample, and `on_figures` with the names of the figures in each
     probe's first `FIRST_SAMPLES`.
 
-    The block is in a running event loop. Yields a function that returns this fact for the samples so far.
+    Needs a running event loop. Yields a function that returns this fact for the samples so far.
     """
     samplers = [_Sampler(probe, log, clock, each_s, hung_s, on_figures, on_sample) for probe in probes]
 

@@ -1,7 +1,7 @@
-"""Cores and memory that groups of processes take: the server's, loadsim's own, others by name, and all the rest.
+"""Cores and memory used by groups of processes: the server's, loadsim's own, others by name, and all the rest.
 
-Reading a process costs 10 to 20 us: with hundreds of them, readings are less frequent than samples. Their median cost
-counts, so that one that took unusually long leaves no gap.
+Reading a process costs 10 to 20 us, so with hundreds of processes, readings are less frequent than samples. Their
+median cost counts, so that an unusually long one leaves no gap.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ SERVER, LOADSIM, OTHERS = "server", "loadsim", "others"
 
 READING_SHARE = 0.008
 FINDING_SHARE = 0.001
-"""The most of a core that reading processes, and finding the server's again, may take."""
+"""The largest share of a core for reading processes, and for finding the server's again."""
 
 LAST_READINGS = 5
-"""The readings whose median cost decides how soon the next one follows."""
+"""The number of readings whose median cost decides when the next one is due."""
 
 FIND_EACH_NS = 30 * 10**9
-"""A server that is reloaded or joined by another instance is found again at most this late."""
+"""The longest time until a server is found again that was reloaded or joined by another instance."""
 
 FORWARDERS = frozenset(("docker-proxy", "rootlessport", "slirp4netns", "pasta", "pasta.avx2", "ssh"))
-"""Programs that listen in place of a server in a container, or on another machine."""
+"""Programs that listen on behalf of a server in a container or on another machine."""
 
 LONGEST_COMMAND = 15
 """The kernel keeps this many bytes of a process's name (proc_pid_comm(5))."""
@@ -42,22 +42,22 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def find_processes(services: Services) -> Callable[[], frozenset[int]]:
-    """Return a function that finds the server's processes; it returns none if not all can be seen.
+    """Return a function that finds the server's processes, or none unless all are visible.
 
-    Names are resolved here, once: later, a name server that fails would hide the server.
+    Names are resolved once, here: later, a failing name server would hide the server.
     """
     endpoints = [
         Endpoint(str(address), port)
-        for host, port in dict.fromkeys((each.host, each.port) for each in services.endpoints.values())
+        for host, port in dict.fromkeys((service.host, service.port) for service in services.endpoints.values())
         for address in sorted(addresses_of(host), key=str)
         if is_own(address)
     ]
 
     def find() -> frozenset[int]:
-        found = [find_server(endpoint).processes for endpoint in endpoints]
-        names = {number: name for processes in found for number, name in processes.items()}
-        # A server in this process, as tests have it, cannot be told from loadsim.
-        if not all(found) or os.getpid() in names or FORWARDERS.intersection(names.values()):
+        listening = [find_server(endpoint).processes for endpoint in endpoints]
+        names = {number: name for processes in listening for number, name in processes.items()}
+        # A server in this process, as in tests, cannot be told apart from loadsim.
+        if not all(listening) or os.getpid() in names or FORWARDERS.intersection(names.values()):
             return frozenset()
         return frozenset(names)
 
@@ -65,7 +65,7 @@ def find_processes(services: Services) -> Callable[[], frozenset[int]]:
 
 
 class ProcessGroups:
-    """Reads the groups. `find` returns the server's processes; `named` has the names of processes by group."""
+    """Reads the groups. `find` returns the server's processes; `named` maps groups to process names."""
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class ProcessGroups:
     @property
     def watched(self) -> frozenset[int]:
         """The processes of the server and of the named groups at the last reading."""
-        named = (number for number, each in self._times.processes.items() if each.name in self._named.values())
+        named = (number for number, process in self._times.processes.items() if process.name in self._named.values())
         return frozenset((*self._server, *named))
 
     def take(self, times: Mapping[str, CoreTime]) -> dict[str, float]:
-        """Return the figures since the last reading; none as long as reading would cost too much.
+        """Return the figures since the last reading; none while reading would cost too much.
 
-        `times` are those of each core and of all cores together since the machine started.
+        `times` are each core's, and all cores' together, since the machine started.
         """
         at_ns, cost_ns = self._now_ns(), self._cost_ns()
         if at_ns < self._read_again_ns:
@@ -118,7 +118,7 @@ class ProcessGroups:
         return figures
 
     def _find_server(self, at_ns: int) -> None:
-        """Find the server again: at once if none of its processes is left, else from time to time."""
+        """Find the server again: as soon as none of its processes is left, else from time to time."""
         if at_ns < (self._find_at_latest_ns if self._server - self._times.ended else self._find_again_ns):
             return
         cost_ns = self._cost_ns()
@@ -172,13 +172,13 @@ class ProcessGroups:
         for name, _ in self._ticks_of_others.most_common(1):
             figures[f"others_{name}_cores"] = of_others[name] * per_tick
         rest = busy_ticks - sum(ticks.get(number, 0) for number in grouped)
-        # The kernel counts all cores by samples, and processes exactly (proc_stat(5)): the difference may be below 0.
+        # The kernel samples cores but counts processes exactly (proc_stat(5)), so the difference may be negative.
         figures[f"{OTHERS}_cpu_cores"] = max(0, rest) * per_tick
         return figures
 
 
 def named_groups(names: Sequence[str]) -> dict[str, str]:
-    """Return the names of processes, as the kernel shortens them, by group. Raises `ConfigError` for unusable ones."""
+    """Return process names, as the kernel shortens them, by group. Raises `ConfigError` for unusable ones."""
     named: dict[str, str] = {}
     for name in names:
         shortened = name.encode()[:LONGEST_COMMAND].decode(errors="replace")
@@ -191,5 +191,5 @@ def named_groups(names: Sequence[str]) -> dict[str, str]:
 
 
 def figure_name(name: str) -> str:
-    """Return a name as a part of a figure's name: lower case, other characters than a-z and 0-9 as `_`."""
-    return "".join(each if each.isascii() and each.isalnum() else "_" for each in name.lower())
+    """Return a name as part of a figure's name: in lower case, with `_` for all but letters and digits."""
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name.lower())

@@ -1,4 +1,4 @@
-"""The probe `prometheus`: metrics of an HTTP endpoint in the text format of Prometheus or OpenMetrics."""
+"""The probe `prometheus`: an HTTP endpoint's metrics in Prometheus' or OpenMetrics' text format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadsim.monitor.probes import MOST_FIGURES
 
 LONGEST_S = 60.0
 START = "process_start_time_seconds"
-"""A metric of most endpoints: it changes if their process starts again, with all counters at 0."""
+"""A metric that most endpoints have. It changes when their process restarts, with all counters at 0."""
 
 _SELECTOR = rf"([a-zA-Z_:][a-zA-Z0-9_:]*)[ \t]*(\{{[ \t]*(?:{LABEL}[ \t]*(?:,[ \t]*|(?=\}})))*\}})?"
 _ITEM = re.compile(rf'[ \t]*(?:([^=,(){{}}"]*)=)?[ \t]*(?:(rate\()[ \t]*{_SELECTOR}[ \t]*\)|{_SELECTOR})[ \t]*')
@@ -24,7 +24,7 @@ _ITEM = re.compile(rf'[ \t]*(?:([^=,(){{}}"]*)=)?[ \t]*(?:(rate\()[ \t]*{_SELECT
 
 @dataclass(frozen=True, slots=True)
 class ScrapedMetric:
-    """A figure of the settings: the sample with this name and these labels, among others; its rate if `is_rate`."""
+    """A figure in the settings: the sample with this name and, at least, these labels; its rate if `is_rate`."""
 
     figure: str
     name: str
@@ -55,39 +55,39 @@ def open_probe(services: Services, url: object = None, metrics: object = None, t
 
 
 def metrics_of(text: str) -> tuple[ScrapedMetric, ...]:
-    """Read metrics, separated by commas: `METRIC` or `METRIC{LABEL="VALUE", ...}`, or one of them in `rate(...)`.
+    """Parse metrics, separated by commas: `METRIC` or `METRIC{LABEL="VALUE", ...}`, or either in `rate(...)`.
 
-    The figure of `METRIC` has its name, that of `rate(METRIC)` is `METRIC_per_s`; `FIGURE=` before it gives another.
-    Raises `ConfigError`.
+    The figure of `METRIC` has the metric's name, that of `rate(METRIC)` is `METRIC_per_s`; a prefix `FIGURE=` renames
+    it. Raises `ConfigError`.
     """
-    found: dict[str, ScrapedMetric] = {}
+    metrics: dict[str, ScrapedMetric] = {}
     at, more = 0, True
     while more:
         item = _ITEM.match(text, at)
         if item is None or text[item.end() : item.end() + 1] not in ("", ","):
             expected = 'METRIC, METRIC{LABEL="VALUE"} or rate(METRIC), separated by commas'
             raise ConfigError(f"metrics: expected {expected}, found {text[at:]!r:.60}")
-        # The groups 3 to 6 are those of a selector within rate(), 7 to 10 those of another.
+        # Groups 3 to 6 are of a selector within rate(), 7 to 10 of one outside.
         given, is_rate = item[1], item[2] is not None
         name, labels = (item[3], item[4]) if is_rate else (item[7], item[8])
         figure = given.strip() if given is not None else f"{name}_per_s" if is_rate else name
         if not FIGURE_NAME.fullmatch(figure):
             expected = "a name of a-z, 0-9 and _, at most 40 characters, as in NAME=METRIC"
             raise ConfigError(f"metrics: expected {expected}, found {figure!r:.60}")
-        if figure in found:
+        if figure in metrics:
             raise ConfigError(f"metrics: expected {figure} once, found it twice: write NAME=METRIC")
-        found[figure] = ScrapedMetric(figure, name, frozenset(labels_at(labels or "{", 1)[0].items()), is_rate)
+        metrics[figure] = ScrapedMetric(figure, name, frozenset(labels_at(labels or "{", 1)[0].items()), is_rate)
         more = item.end() < len(text)
         at = item.end() + 1
-    if len(found) > MOST_FIGURES:
-        raise ConfigError(f"metrics: expected at most {MOST_FIGURES}, found {len(found)}")
-    return tuple(found.values())
+    if len(metrics) > MOST_FIGURES:
+        raise ConfigError(f"metrics: expected at most {MOST_FIGURES}, found {len(metrics)}")
+    return tuple(metrics.values())
 
 
 def value_of(metric: ScrapedMetric, page: str) -> float:
     """Return the value of the one sample with this name and these labels.
 
-    Raises `ValueError` if there is none or several, or if it is no finite number.
+    Raises `ValueError` if there are none or several, or if the value is not a finite number.
     """
     samples = samples_of(metric.name, page, metric.labels)
     if len(samples) != 1:

@@ -1,4 +1,4 @@
-"""Facts for the machine's log about the server and this machine, collected once before the load, without a log-on."""
+"""Facts about the server and this machine for the machine's log, collected once before the load, without a log-on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST_SHOWN = 500
 
 
 def environment_facts(place: ServerPlace, services: Services) -> dict[str, Any]:
-    """Return facts about the server and this machine, as long as nothing keeps server and load on separate cores."""
+    """Return facts about the server and this machine, while nothing keeps server and load on separate cores."""
     return {
         "server_here": place.here,
         **this_machine(),
@@ -34,23 +34,23 @@ def environment_facts(place: ServerPlace, services: Services) -> dict[str, Any]:
 
 
 def greetings(services: Services) -> dict[str, str | None]:
-    """Return the texts with which the IMAP and SMTP servers greet in time; None for others."""
+    """Return the IMAP and SMTP servers' greetings; None for one that does not arrive in time."""
     limit_s = min(LONGEST_WAIT_S, services.command_limit_s)
-    found: dict[str, str | None] = {}
+    texts: dict[str, str | None] = {}
     for service, text_of in (("imap", _of_imap), ("smtp", _of_smtp)):
-        found[f"{service}_greeting"] = None
+        texts[f"{service}_greeting"] = None
         with (
             suppress(OSError, ConfigError),
             _connected(services.endpoint(service), limit_s) as connection,
             connection.makefile("rb") as stream,
         ):
-            found[f"{service}_greeting"] = text_of(stream)
-    return found
+            texts[f"{service}_greeting"] = text_of(stream)
+    return texts
 
 
 def _connected(endpoint: Endpoint, limit_s: float) -> socket.socket:
-    """Connect. Raises `OSError` (`ssl.SSLError` is a subclass), or `ConfigError` for a bad file of authorities."""
-    # Greetings need no client certificate, and a pattern of one has no file.
+    """Connect. Raises `OSError` (`ssl.SSLError` is a subclass), or `ConfigError` for a bad authorities file."""
+    # Greetings need no client certificate, and a pattern does not name a file.
     anonymous = replace(endpoint, client_certificate=None, client_key=None)
     context = tls_context(anonymous) if endpoint.tls == "implicit" else None
     source = endpoint.source(0)

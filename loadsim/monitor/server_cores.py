@@ -1,7 +1,7 @@
-"""Cores on which the server's processes may run, and the use of these cores.
+"""The cores on which the server's processes may run, and their use.
 
-`taskset`, `--pin`, systemd's `CPUAffinity=` and a control group's cpuset limit a process to some cores of its machine.
-The kernel keeps one set for each thread, with all of these limits (sched_getaffinity(2), cpuset(7)).
+`taskset`, `--pin`, systemd's `CPUAffinity=` and a control group's cpuset limit a process to some of its machine's
+cores. The kernel keeps one set per thread that reflects all these limits (sched_getaffinity(2), cpuset(7)).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ CoreSet = frozenset[int]
 
 
 def core_sets(number: int, process: Process) -> frozenset[CoreSet]:
-    """Return the different sets of cores of a process's threads; none if it has ended. Raises `OSError` if hidden."""
-    found = set()
+    """Return the distinct core sets of a process's threads; none if it has ended. Raises `OSError` if hidden."""
+    sets = set()
     with suppress(ProcessLookupError, FileNotFoundError):
-        # Most processes have one thread: listing them costs ten times as much as asking for its cores.
+        # Most processes have one thread; listing threads costs ten times as much as asking for its cores.
         threads = [number] if process.threads == 1 else map(int, os.listdir(f"/proc/{number}/task"))  # noqa: PTH208
         for thread in threads:
             with suppress(ProcessLookupError):
-                found.add(frozenset(os.sched_getaffinity(thread)))
-    return frozenset(found)
+                sets.add(frozenset(os.sched_getaffinity(thread)))
+    return frozenset(sets)
 
 
 def core_name(number: int) -> str:
@@ -34,7 +34,7 @@ def core_name(number: int) -> str:
 
 
 class ServerCores:
-    """Follows the cores of the server's processes from one reading to the next."""
+    """Follows the cores of the server's processes across readings."""
 
     def __init__(self) -> None:
         self._cores: CoreSet = frozenset()
@@ -52,9 +52,8 @@ class ServerCores:
     ) -> dict[str, float]:
         """Return the figures since the last reading; none if the server's cores are unknown.
 
-        `named` has the numbers of processes in named groups. `times` are those of each core, `ticks` of each process
-        since the last reading, and a core has `ticks_per_core`. If the server's cores have changed, only levels are
-        known.
+        `named` has the processes in named groups. `times` are by core, `ticks` by process since the last reading; a
+        core has `ticks_per_core`. If the server's cores have changed, only levels are known.
         """
         before_cores, before = self._cores, self._times
         self._cores, self._times = frozenset(), times
@@ -64,20 +63,20 @@ class ServerCores:
             return {}
         cores = _union(sets[number] for number in server)
         names = [core_name(core) for core in cores]
-        # A container may number its cores in /proc/stat otherwise (lxcfs), from 0 on. If only the server is pinned, its
-        # numbers may be there, and those of the others are not.
+        # A container's /proc/stat may number its cores from 0 (lxcfs). If only the server is pinned, its numbers may
+        # appear there, but not the others'.
         if not cores or not all(core_name(core) in times for core in _union(sets.values())):
             return {}
         self._cores = cores
-        different = {each for number in server | named for each in sets[number]}
+        different = frozenset().union(*(sets[number] for number in server | named))
         figures: dict[str, float] = {"server_cores": len(cores), "server_core_sets": len(different)}
         if not ticks or cores != before_cores or not all(name in before for name in names):
             return figures
         passed = added(times[name] - before[name] for name in names)
         if not (shares := core_shares(passed)):
             return figures
-        # What processes took that may run elsewhere, too, is unknown: here, they count as others.
-        only_here = {number for number, each in sets.items() if number in server or (each and _union([each]) <= cores)}
+        # Of processes that may also run elsewhere, the share on these cores is unknown: they count as others.
+        only_here = {number for number, own in sets.items() if number in server or (own and _union([own]) <= cores)}
         of_groups = sum(ticks.get(number, 0) for number in only_here)
         return figures | {
             "server_cores_busy_share": shares["cpu_busy_share"],
@@ -87,4 +86,4 @@ class ServerCores:
 
 
 def _union(sets: Iterable[Collection[CoreSet]]) -> CoreSet:
-    return frozenset(core for each in sets for cores in each for core in cores)
+    return frozenset(core for alternatives in sets for cores in alternatives for core in cores)

@@ -1,4 +1,4 @@
-"""The place of the server under test: if it is on this machine, its processes, and the cores that they may use."""
+"""The location of the server under test: whether it is on this machine, its processes, and the cores they may use."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
 
 FIRST_PROCESS = 1
-"""An init, which may hold the sockets of services that it has not started yet, or a container's mail server."""
+"""An init, which may hold sockets of services not started yet, or a container's mail server."""
 
 INITS = frozenset({"systemd", "init"})
-"""Names of first processes that serve no mail."""
+"""Names of first processes that do not serve mail."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPlace:
-    """The server's place. `here`: it is on this machine; None if its name does not resolve.
+    """The server's location. `here`: whether it is on this machine; None if its name does not resolve.
 
-    `processes`: the names of those that listen at its ports and of their descendants, by number; empty if they cannot
-    be seen. `cpus`: the cores that any of them may use.
+    `processes`: the names of those that listen on its ports and of their descendants, by number; empty if they are not
+    visible. `cpus`: the cores that any of them may use.
     """
 
     here: bool | None
@@ -42,7 +42,7 @@ class ServerPlace:
         return ", ".join(sorted(set(self.processes.values())))
 
     def shares(self, cpus: Iterable[int]) -> bool | None:
-        """Return whether it may run on one of these cores; None if that is unknown."""
+        """Return whether the server may run on one of these cores; None if unknown."""
         if not self.here:
             return self.here
         if self.cpus:
@@ -51,7 +51,7 @@ class ServerPlace:
 
 
 def find_server(*endpoints: Endpoint) -> ServerPlace:
-    """Find the server of these endpoints; it counts as here if any of them is."""
+    """Find the server of these endpoints, which counts as here if any of them is."""
     known = [(addresses_of(endpoint.host), endpoint.port) for endpoint in endpoints]
     local = [(addresses, port) for addresses, port in known if any(map(is_own, addresses))]
     if not local:
@@ -67,16 +67,16 @@ def find_server(*endpoints: Endpoint) -> ServerPlace:
 
 
 def addresses_of(host: str) -> frozenset[IPv4Address | IPv6Address]:
-    """Return the addresses of a host name; none if it does not resolve."""
+    """Return a host name's addresses; none if it does not resolve."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return frozenset()
-    return frozenset(ip_address(str(address[0]).partition("%")[0]) for *_, address in found)
+    return frozenset(ip_address(str(address[0]).partition("%")[0]) for *_, address in answers)
 
 
 def is_own(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address is this machine's: only then can a socket be bound to it."""
+    """Return whether an address is this machine's, as only then can a socket be bound to it."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as asked:
@@ -87,7 +87,7 @@ def is_own(address: IPv4Address | IPv6Address) -> bool:
 
 
 def listening(addresses: Iterable[IPv4Address | IPv6Address], port: int) -> Iterator[int]:
-    """Yield the inodes of the sockets that listen on this port at one of the addresses, or at the wildcard address."""
+    """Yield the inodes of sockets that listen on this port at one of the addresses or the wildcard address."""
     wanted = {*addresses, IPv4Address(0), IPv6Address(0)}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(FileNotFoundError):  # no IPv6 here
@@ -108,11 +108,11 @@ def _address(digits: str) -> IPv4Address | IPv6Address:
 
 
 def processes_holding(inodes: set[int]) -> set[int]:
-    """Return the processes that have one of these sockets open, as far as permissions allow to inspect them."""
+    """Return the processes that have one of these sockets open, as far as permissions allow inspecting them."""
     wanted = {f"socket:[{inode}]" for inode in inodes}
     holding = set()
     for process in process_numbers():
-        with suppress(OSError):  # it has exited, or permission is missing
+        with suppress(OSError):  # it has exited, or there is no permission
             if any(_target(file) in wanted for file in Path(f"/proc/{process}/fd").iterdir()):
                 holding.add(process)
     return holding
@@ -129,9 +129,9 @@ def with_descendants(processes: Iterable[int]) -> dict[int, str]:
     names: dict[int, str] = {}
     children = defaultdict(list)
     for process in process_numbers():
-        if (found := process_at(process)) is not None:
-            names[process] = found.name
-            children[found.parent].append(process)
+        if (present := process_at(process)) is not None:
+            names[process] = present.name
+            children[present.parent].append(process)
     family: dict[int, str] = {}
     waiting = [process for process in processes if process in names]
     while waiting:

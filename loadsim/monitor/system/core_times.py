@@ -1,4 +1,4 @@
-"""Time of a machine's cores in /proc/stat, and the shares of it."""
+"""Times of a machine's cores in /proc/stat, and their shares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALL_CORES = "cpu"
 class CoreTime(NamedTuple):
     """A core's time since the machine started, in ticks; `stolen` went to another machine on the same hardware.
 
-    `user` includes niced and guest time, `system` interrupts. A core with `io_wait` is idle, and waits for a disk.
+    `user` includes niced and guest time, `system` interrupts. In `io_wait`, a core is idle while waiting for a disk.
     """
 
     user: int
@@ -35,7 +35,7 @@ class CoreTime(NamedTuple):
 
 
 def core_times(stat: str) -> dict[str, CoreTime]:
-    """Return the cores in /proc/stat by name, and their sum as `ALL_CORES` (proc_stat(5))."""
+    """Return the cores' times in /proc/stat by name, with their sum as `ALL_CORES` (proc_stat(5))."""
     times = {}
     for line in stat.splitlines():
         name, *fields = line.split()
@@ -51,8 +51,8 @@ def added(times: Iterable[CoreTime]) -> CoreTime:
 
 
 def busy_share(passed: CoreTime) -> float | None:
-    """Return the share of its time that a core was not left to programs; None if no tick has passed."""
-    # A core that another machine has cannot be used.
+    """Return the share of time in which a core was not free; None if no tick has passed."""
+    # While another machine has a core, it cannot be used.
     times = _not_negative(passed)
     return (times.busy + times.stolen) / times.total if times.total > 0 else None
 
@@ -66,5 +66,5 @@ def core_shares(passed: CoreTime) -> dict[str, float]:
 
 
 def _not_negative(passed: CoreTime) -> CoreTime:
-    """Return a time without decreases, which `io_wait` may have (proc_stat(5))."""
+    """Return a time without the decreases that `io_wait` may have (proc_stat(5))."""
     return passed._replace(idle=max(0, passed.idle), io_wait=max(0, passed.io_wait))

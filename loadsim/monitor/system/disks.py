@@ -1,4 +1,4 @@
-"""Counters of disks in /proc/diskstats, and the figures of `iostat -x`.
+"""Disk counters in /proc/diskstats, and the figures of `iostat -x`.
 
 Sources: proc_diskstats(5), and the page `admin-guide/iostats` of the kernel's documentation.
 """
@@ -12,19 +12,19 @@ from typing import NamedTuple
 from loadsim.errors import ConfigError
 
 BY_DEFAULT = 4
-"""The most disks that are sampled unless a scenario names them."""
+"""The most disks sampled unless a scenario names some."""
 
 SECTOR_BYTES = 512
 """The unit of /proc/diskstats, also for devices with larger sectors."""
 
 MS_WRAP = 2**32
-"""The kernel prints times as 32 bits: with a queue of ten requests, they start again after five days."""
+"""The kernel prints times in 32 bits: with a queue of ten requests, they wrap after five days."""
 
 
 class DiskCounters(NamedTuple):
-    """A disk's counters since the kernel found it: the first eleven fields behind its name.
+    """A disk's counters since the kernel found it: the first eleven fields after its name.
 
-    `queue_ms` is the time of all requests, those that waited at the same moment each counted.
+    `queue_ms` is the sum of all requests' times, also of those that waited at the same time.
     """
 
     reads: int
@@ -41,23 +41,23 @@ class DiskCounters(NamedTuple):
 
 
 def disk_counters(diskstats: str) -> dict[str, DiskCounters]:
-    """Return the counters of all block devices, partitions too, by their names in /proc/diskstats."""
-    found = {}
+    """Return the counters of all block devices, including partitions, by their names in /proc/diskstats."""
+    counters = {}
     for line in diskstats.splitlines():
         _, _, name, *fields = line.split()
-        found[name] = DiskCounters(*map(int, fields[:11]))
-    return found
+        counters[name] = DiskCounters(*map(int, fields[:11]))
+    return counters
 
 
 def chosen_disks(
     names: Sequence[str], counters: Mapping[str, DiskCounters], block: Path = Path("/sys/block")
 ) -> tuple[str, ...]:
-    """Return the disks to sample: those named, or by default the hardware's with the most sectors read and written.
+    """Return the disks to sample: those named or, by default, the hardware's with the most sectors read and written.
 
-    `block` has a directory for each whole disk, and in it a link `device` if it is hardware: no partition, loop device,
-    RAM disk, RAID or volume. Raises `ConfigError` for a name that is no whole disk.
+    `block` has a directory per whole disk, with a link `device` if it is hardware, not a partition, loop device, RAM
+    disk, RAID or volume. Raises `ConfigError` for a name that is not a whole disk.
     """
-    # A slash in a device's name is an exclamation mark here.
+    # Here, a slash in a device's name is an exclamation mark.
     whole = {path.name.replace("!", "/"): path for path in (block.iterdir() if block.is_dir() else ())}
     for name in names:
         if name not in whole or name not in counters:
@@ -77,7 +77,7 @@ def chosen_disks(
 def disk_figures(before: DiskCounters, now: DiskCounters, passed_ms: float) -> dict[str, float]:
     """Return a disk's figures over `passed_ms`.
 
-    There are none after a reset of its counters, and no mean latency without requests.
+    There are none after its counters were reset, and no mean latency without requests.
     """
     reads, writes = now.reads - before.reads, now.writes - before.writes
     sectors_read = now.sectors_read - before.sectors_read

@@ -1,7 +1,6 @@
-"""The file system of a directory.
+"""A directory's file system.
 
-The kernel states the mount of each open file (proc_pid_fdinfo(5)), and the file system of the mount
-(proc_pid_mountinfo(5)).
+The kernel reports each open file's mount (proc_pid_fdinfo(5)), and each mount's file system (proc_pid_mountinfo(5)).
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from typing import Any
 from loadsim.timinglog.facts import FileSystem
 
 DEVICE = "/sys/dev/block/{number}"
-"""The place of a block device (`major:minor`)."""
+"""The path of a block device (`major:minor`)."""
 
 
 def mounts(mountinfo: str) -> dict[int, FileSystem]:
-    """Return the mounts in a /proc/PID/mountinfo by their numbers."""
-    found = {}
+    """Return the mounts in a /proc/PID/mountinfo by number."""
+    mounted = {}
     for line in mountinfo.splitlines():
         about, _, of_system = line.partition(" - ")
         number, _, device, _, mounted_at, options, *_ = about.split(" ")
         kind, source, *_ = of_system.split(" ")
-        found[int(number)] = FileSystem(kind, _plain(source), _plain(mounted_at), options, _model(device))
-    return found
+        mounted[int(number)] = FileSystem(kind, _plain(source), _plain(mounted_at), options, _model(device))
+    return mounted
 
 
 def _plain(escaped: str) -> str:
-    """Return a path without the kernel's octal escapes of blanks."""
+    """Return a path without the kernel's octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped)
 
 
 def _model(device: str) -> str | None:
-    """Return the model of the disk that a device (`major:minor`) is, or is a partition of; None if unknown."""
+    """Return the model of a device's (`major:minor`) or a partition's disk; None if unknown."""
     place = Path(DEVICE.format(number=device))
     for disk in (place, place / ".."):
         with suppress(OSError):
@@ -44,21 +43,21 @@ def _model(device: str) -> str | None:
 
 
 def run_storage(directory: Path) -> dict[str, Any] | None:
-    """Return a directory's file system for the machine's log; None if this system does not state it."""
+    """Return a directory's file system for the machine's log; None if this system does not report it."""
     with suppress(OSError):
         opened = os.open(directory, os.O_PATH)
         try:
-            found = mounts(_text("/proc/self/mountinfo")).get(_mount(f"/proc/self/fdinfo/{opened}"))
-            return found._asdict() if found else None
+            system = mounts(_text("/proc/self/mountinfo")).get(_mount(f"/proc/self/fdinfo/{opened}"))
+            return system._asdict() if system else None
         finally:
             os.close(opened)
     return None
 
 
 def _mount(fdinfo: str) -> int:
-    found = re.search(r"^mnt_id:\s*(\d+)", _text(fdinfo), re.MULTILINE)
-    assert found is not None, fdinfo
-    return int(found[1])
+    mount = re.search(r"^mnt_id:\s*(\d+)", _text(fdinfo), re.MULTILINE)
+    assert mount is not None, fdinfo
+    return int(mount[1])
 
 
 def _text(path: str) -> str:

@@ -1,6 +1,6 @@
-"""Processes of this machine as proc_pid_stat(5) states them, and the CPU time that each took between two readings.
+"""This machine's processes, read as in proc_pid_stat(5), and the CPU time that each took between two readings.
 
-psutil took 97 us for each of 376 processes, and this reader 13 us. psutil states no flag of a kernel's thread, either.
+psutil took 97 us per process with 376 of them, this reader 13 us. Nor does psutil report the flag of kernel threads.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 LONGEST_BYTES = 4096
-"""More than /proc/PID/stat has: 52 numbers and a name of at most 64 bytes."""
+"""More than /proc/PID/stat can have: 52 numbers and a name of at most 64 bytes."""
 
 KERNEL_THREAD = 0x00200000
 """PF_KTHREAD, a flag of the ninth field."""
 
 
 class Process(NamedTuple):
-    """A process. `own_ticks` are those of all of its threads, `reaped_ticks` those of children that it has waited for.
+    """A process. `own_ticks` are all its threads', `reaped_ticks` those of children that it has waited for.
 
-    Both are in its programs and in the kernel. `started_ticks` is the time from the machine's start to its own.
-    `rss_pages` is approximate (proc_pid_stat(5)).
+    Both include user and system time. `started_ticks` is the time from the machine's start to its own. `rss_pages` is
+    approximate (proc_pid_stat(5)).
     """
 
     name: str
@@ -38,9 +38,9 @@ class Process(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def process_of(stat: bytes) -> Process:
-    """Return the process of a /proc/PID/stat. Its name may have any character, also parentheses and blanks.
+    """Parse a /proc/PID/stat. The name may have any character, even parentheses and blanks.
 
-    Most processes of a machine sleep, and have the same text again. Without parsing it, a reading took 16 % less.
+    Most processes sleep, so their text is unchanged. Not parsing it again made a reading 16 % faster.
     """
     before, _, after = stat.rpartition(b")")
     name = before.partition(b"(")[2].decode(errors="replace")
@@ -64,24 +64,24 @@ def process_at(number: int | str) -> Process | None:
 
 def process_numbers() -> set[int]:
     """Return the numbers of all processes that this user may see."""
-    names = os.listdir("/proc")  # noqa: PTH208 - each second: objects for hundreds of names cost more than reading them
+    names = os.listdir("/proc")  # noqa: PTH208 - each second: an object per name costs more than reading it
     return {int(name) for name in names if name.isdigit()}
 
 
 def thread_ticks(number: int) -> dict[int, int]:
-    """Return the ticks of each thread of a process; none if it has ended."""
-    found = {}
+    """Return the ticks of each of a process's threads; none if it has ended."""
+    ticks = {}
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{number}/task"):  # noqa: PTH208 - as above
             if (process := process_at(f"{number}/task/{thread}")) is not None:
-                found[int(thread)] = process.own_ticks
-    return found
+                ticks[int(thread)] = process.own_ticks
+    return ticks
 
 
 class BusiestThread:
-    """The thread, of the process that has taken the most time since the first reading, with the most time itself.
+    """The busiest thread of the busiest process, by the time taken since the first reading.
 
-    It is full at one core, however many the machine has. `threads` reads those of one process.
+    A thread can use at most one core, however many the machine has. `threads` reads a process's threads.
     """
 
     def __init__(self, threads: Callable[[int], dict[int, int]] = thread_ticks) -> None:
@@ -91,7 +91,7 @@ class BusiestThread:
         self._last: dict[int, int] = {}
 
     def take(self, processes: Mapping[int, Process]) -> tuple[str, int] | None:
-        """Return the name of the process and the ticks of the thread since the last reading; None without any."""
+        """Return the process's name and the thread's ticks since the last reading; None if there is none."""
         if not processes:
             return None
         own_ticks = {number: process.own_ticks for number, process in processes.items()}
@@ -105,10 +105,10 @@ class BusiestThread:
 
 
 class ProcessTimes:
-    """The processes at the last reading, and the time that each took since the one before.
+    """The processes at the last reading, and the time that each took since the previous one.
 
-    A process that has ended counts for the one that waited for it: there, the kernel adds its whole time. What earlier
-    readings have counted is subtracted, so that no time counts twice. `numbers` and `at` read the processes.
+    An ended process counts towards the one that waited for it, to which the kernel adds its whole time. Time already
+    counted by earlier readings is subtracted, so that none counts twice. `numbers` and `at` read the processes.
     """
 
     def __init__(
@@ -117,14 +117,14 @@ class ProcessTimes:
         self.processes: dict[int, Process] = {}
         """Without the kernel's threads. Parents come before their children."""
         self.ended: frozenset[int] = frozenset()
-        """Those of the reading before that have ended, also if their number is in use again."""
+        """The previous reading's processes that have ended, even if their number is in use again."""
         self._numbers = numbers
         self._at = at
         self._in_kernel: set[int] = set()
         self._owed_ticks = Counter[int]()
 
     def take(self) -> dict[int, int]:
-        """Read all processes; return the ticks of each since the last reading, those it waited for included.
+        """Read all processes. Return each one's ticks since the last reading, including those it waited for.
 
         The first reading returns none.
         """
@@ -133,12 +133,12 @@ class ProcessTimes:
         return self._increases(before) if before else {}
 
     def _increases(self, before: Mapping[int, Process]) -> dict[int, int]:
-        """Return the ticks that each process took, those it waited for included."""
+        """Return the ticks that each process took, including those it waited for."""
         owed_ticks = self._counted_of_ended(before)
         carried_ticks, owed_later = self._owed_ticks, Counter[int]()
         ticks: dict[int, int] = {}
         for number, process in self.processes.items():
-            # A process that was not there at the last reading has begun since: all of its time is new.
+            # A process missing in the last reading has started since: all of its time is new.
             known = before[number] if number in before and number not in self.ended else None
             own_ticks = process.own_ticks - (known.own_ticks if known else 0)
             reaped_ticks = process.reaped_ticks - (known.reaped_ticks if known else 0)
@@ -147,19 +147,19 @@ class ProcessTimes:
                 continue
             counted_ticks = min(owed_ticks[number] + carried_ticks[number], reaped_ticks)
             ticks[number] -= counted_ticks
-            # If a child ended after its parent was read, the next reading subtracts its time. The kernel never adds the
-            # time of a child whose parent ignores SIGCHLD (times(2)): nothing is owed longer.
+            # If a child ended after its parent was read, the next reading subtracts its time, but no later one: the
+            # kernel never adds the time of a child whose parent ignores SIGCHLD (times(2)).
             owed_later[number] = min(owed_ticks[number], owed_ticks[number] + carried_ticks[number] - counted_ticks)
         self._owed_ticks = owed_later
         return ticks
 
     def _read(self) -> dict[int, Process]:
-        """Read parents before their children: a child's time is then never in both."""
+        """Read parents before their children, so that a child's time is never in both."""
         listed = self._numbers()
         self._in_kernel &= listed
         listed -= self._in_kernel
         known = [number for number in self.processes if number in listed]
-        found: dict[int, Process] = {}
+        kept: dict[int, Process] = {}
         new: dict[int, Process] = {}
         for number in (*known, *sorted(listed - self.processes.keys())):
             if (process := self._at(number)) is None:
@@ -167,16 +167,16 @@ class ProcessTimes:
             if process.in_kernel:
                 self._in_kernel.add(number)
             elif number in self.processes and self.processes[number].started_ticks == process.started_ticks:
-                found[number] = process
+                kept[number] = process
             else:
                 new[number] = process
-        return found | dict(sorted(new.items(), key=lambda each: each[1].started_ticks))
+        return kept | dict(sorted(new.items(), key=lambda item: item[1].started_ticks))
 
     def _still_there(self, number: int, known: Process) -> bool:
         return number in self.processes and self.processes[number].started_ticks == known.started_ticks
 
     def _counted_of_ended(self, before: Mapping[int, Process]) -> Counter[int]:
-        """Return the ticks of ended processes that were counted, by the number of the process that waited for them."""
+        """Return the ticks already counted of ended processes, by the number of the process that waited for them."""
         counted, heirs = Counter[int](), dict[int, int]()
         for number, process in before.items():
             if number in self.ended:

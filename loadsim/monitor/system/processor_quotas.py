@@ -1,4 +1,4 @@
-"""Processor quotas of the control groups that processes are in, such as containers: how much of a quota they use.
+"""Processor quotas of the control groups, such as containers, that processes are in, and how much of them is used.
 
 Source: the kernel's documentation of control groups, version 2 (`cpu.max`, `cpu.stat`).
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from loadsim.processes.control_groups import MOUNTED, groups_of
 
 FIND_EACH_NS = 30 * 10**9
-"""A group that processes joined, or a quota that was set, is found at most this late."""
+"""The longest time until a newly joined group, or a newly set quota, is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def quota_use(group: Path, at_ns: int) -> QuotaUse | None:
 
 
 def quota_figures(before: QuotaUse, now: QuotaUse) -> dict[str, float]:
-    """Return how near a control group came to its quota; nothing if its counters were reset."""
+    """Return how close a control group came to its quota; nothing if its counters were reset."""
     passed_s = (now.at_ns - before.at_ns) / 1e9
     periods, throttled = now.periods - before.periods, now.throttled_periods - before.throttled_periods
     throttled_s, used_s = now.throttled_s - before.throttled_s, now.used_s - before.used_s
@@ -53,13 +53,13 @@ def quota_figures(before: QuotaUse, now: QuotaUse) -> dict[str, float]:
         # An idle group has no periods.
         "quota_throttled_share": min(1.0, throttled / periods) if periods else 0.0,
         "quota_throttled_cores": throttled_s / passed_s,
-        # A group may save up a burst, and the kernel hands out the quota in slices.
+        # A group may save up a burst, and the kernel grants the quota in slices.
         "quota_busy_share": min(1.0, used_s / passed_s / now.cores),
     }
 
 
 class ProcessorQuotas:
-    """Samples the control groups of processes, and of those above them; `mounted` has the hierarchy."""
+    """Samples processes' control groups and the groups above them; `mounted` has the hierarchy."""
 
     def __init__(self, mounted: Path = MOUNTED, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._mounted = mounted
@@ -69,7 +69,7 @@ class ProcessorQuotas:
         self._before: Mapping[Path, QuotaUse] = {}
 
     def take(self, processes: Collection[int]) -> dict[str, float]:
-        """Return the figures of the control group that came nearest to its quota; none without a quota."""
+        """Return the figures of the control group closest to its quota; none without a quota."""
         at_ns = self._now_ns()
         if processes and at_ns >= self._find_again_ns:
             self._find_again_ns = at_ns + FIND_EACH_NS
@@ -77,7 +77,7 @@ class ProcessorQuotas:
             groups = {group for file in files for group in groups_of(file, self._mounted)}
             self._groups = frozenset(group for group in groups if quota_use(group, at_ns) is not None)
         now = {group: use for group in self._groups if (use := quota_use(group, at_ns)) is not None}
-        found = [quota_figures(self._before[group], use) for group, use in now.items() if group in self._before]
+        figures_of = [quota_figures(self._before[group], use) for group, use in now.items() if group in self._before]
         self._before = now
         shares = itemgetter("quota_throttled_share", "quota_busy_share")
-        return max(filter(None, found), key=lambda figures: max(shares(figures)), default={})
+        return max(filter(None, figures_of), key=lambda figures: max(shares(figures)), default={})

@@ -1,7 +1,6 @@
-"""The time of day of this machine, its error as the kernel states it, and the boot whose monotonic clock counts.
+"""This machine's time of day, its error according to the kernel, and the boot that its monotonic clock counts from.
 
-Source: adjtimex(2). A time service such as chrony or ntpd sets `maxerror`, which grows by 500 us per second until the
-next time.
+Source: adjtimex(2). A time service such as chrony or ntpd sets `maxerror`, which then grows by 500 us per second.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from loadsim.timinglog.monitors import WALL_CLOCK, WALL_CLOCK_ERROR
 
 STA_UNSYNC = 0x40
-"""The flag of a clock that no service disciplines."""
+"""The flag of a clock that no service synchronises."""
 
 
 class _Timex(ctypes.Structure):
@@ -33,8 +32,8 @@ class _Timex(ctypes.Structure):
 
 
 def wall_clock_error_ns() -> int | None:
-    """Return the largest error of the time of day that the kernel states; None if no service disciplines it."""
-    asked = _Timex()  # modes of 0 change nothing, and need no rights
+    """Return the kernel's bound on the time of day's error; None if no service synchronises the clock."""
+    asked = _Timex()  # with modes 0, nothing changes, and no rights are needed
     with suppress(OSError, AttributeError):
         if ctypes.CDLL(None).adjtimex(ctypes.byref(asked)) >= 0 and not asked.status & STA_UNSYNC:
             return int(asked.maxerror) * 1000
@@ -42,7 +41,7 @@ def wall_clock_error_ns() -> int | None:
 
 
 def wall_clock_sample() -> dict[str, Any]:
-    """Return a sample with both clocks of this machine, at the same moment to some microseconds."""
+    """Return a sample of both of this machine's clocks, taken within some microseconds."""
     before_ns, wall_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
     error_ns = wall_clock_error_ns()
     stated = {} if error_ns is None else {WALL_CLOCK_ERROR: error_ns}
@@ -50,7 +49,7 @@ def wall_clock_sample() -> dict[str, Any]:
 
 
 def clock_facts() -> dict[str, Any]:
-    """Return the facts by which samples of another process are placed on this machine's time axis."""
+    """Return the facts that place another process's samples on this machine's time axis."""
     boot_id = None
     with suppress(OSError):
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
