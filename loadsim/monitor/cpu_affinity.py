@@ -88,7 +88,7 @@ def _named(cpus: Sequence[int]) -> str:
 
 
 def _moved(process: int, name: str, cpus: Sequence[int]) -> bool:
-    """Move a process. Return False without the permission. Raises `ConfigError` if it cannot run on these cores."""
+    """Move a process. Return False without permission. Raises `ConfigError` if it cannot run on these cores."""
     try:
         _move_threads(process, cpus)
     except PermissionError:
@@ -109,7 +109,7 @@ def _move_threads(process: int, cpus: Sequence[int] | set[int]) -> None:
 
 
 def _take_real_time_priority() -> bool:
-    """Give this process and its future children a real-time priority. Return False without the permission."""
+    """Give this process and its future children a real-time priority. Return False without permission."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REAL_TIME_PRIORITY))
     except PermissionError:

@@ -88,7 +88,7 @@ def _installed_probe(origin: str, name: str) -> Plugin:
     """Return a key's probe: `NAME`, or `NAME/LABEL` if there are several of one name."""
     kind, slash, label = name.partition("/")
     if slash and not _LABEL.fullmatch(label):
-        expected = f"a label of a-z, 0-9, _ and - behind {kind}/"
+        expected = f"a label of a-z, 0-9, _ and - after {kind}/"
         raise ConfigError(f"{origin}: probes: expected {expected}, found {label!r:.60}")
     probe = plugin("probe", kind)
     if probe is None:

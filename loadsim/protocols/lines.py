@@ -51,7 +51,7 @@ def _answering(line: bytes, asked: Asked) -> bytes:
     """Return a response without anything that may be message text.
 
     If a server states a wrong length, the rest of a text follows where a response is due. So a line with an unknown tag
-    is masked and so is, during a FETCH, any untagged line with words.
+    is masked; during a FETCH, so is any untagged line with words.
     """
     if asked is None:
         return line

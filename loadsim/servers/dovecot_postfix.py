@@ -152,7 +152,7 @@ def dialect_of(version: str) -> tuple[Dialect, list[str]]:
     newest = max(DIALECTS)
     if series > newest:
         tried = ".".join(map(str, newest))
-        return DIALECTS[newest], [f"Dovecot {version} is newer than {tried}, as which it is configured."]
+        return DIALECTS[newest], [f"Dovecot {version} is newer than {tried}, and is configured like that."]
     if series not in DIALECTS:
         known = " or ".join(".".join(map(str, numbers)) for numbers in DIALECTS)
         raise ConfigError(f"server: dovecot-postfix: expected Dovecot {known}, or newer, found {version}")
@@ -178,7 +178,7 @@ def make_room_for_idling(sessions: int, settings: Path = INOTIFY) -> list[str]:
                 f"server: dovecot-postfix: fs.inotify.{name}: expected at least {needed}, found {current}:"
                 f" sysctl -w fs.inotify.{name}={needed}"
             ) from None
-        notes.append(f"Raised fs.inotify.{name} from {current} to {needed}, which stays until the machine restarts.")
+        notes.append(f"Raised fs.inotify.{name} from {current} to {needed} until the machine restarts.")
     return notes
 
 

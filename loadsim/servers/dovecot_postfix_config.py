@@ -31,7 +31,7 @@ class Layout:
 
 
 class Dialect(NamedTuple):
-    """The settings by which one series of releases says what `dovecot_conf` needs; `{}` in a setting is a path."""
+    """The settings of one series of releases for use in `dovecot_conf`; `{}` in a setting is a path."""
 
     version: str
     cleartext: str

@@ -57,7 +57,7 @@ class Directory(NamedTuple):
 
 
 def start_masters(starts: Iterable[tuple[Callable[[], Master], Callable[[Master], None]]]) -> list[Master]:
-    """Start masters in turn; each second function waits until a master is ready. If one fails, all are stopped."""
+    """Start masters in turn, each with a function that waits until it is ready. If one fails, all are stopped."""
     masters: list[Master] = []
     with stopped_on_error(masters):
         for start, await_ready in starts:
@@ -126,7 +126,7 @@ def prepare_directories(root: Path, directories: Iterable[Directory], sockets: I
     for above in (root, *root.parents):
         if not above.stat().st_mode & 0o001:
             raise ConfigError(
-                f"server: directory: expected that other users can enter {above}, found mode"
+                f"server: directory: expected other users to be able to enter {above}, found mode"
                 f" {above.stat().st_mode & 0o777:04o}: choose another directory, such as /tmp"
             )
     for path, mode, uid in directories:

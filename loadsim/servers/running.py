@@ -49,7 +49,7 @@ def check_population(
             if not name or ":" in name or not name.isprintable() or " " in name:
                 raise ConfigError(f"{user}: expected a name without white space and colons, found {name!r}")
             if name in taken:
-                raise ConfigError(f"{user}: expected a name of its own, found {name!r} twice")
+                raise ConfigError(f"{user}: expected a unique name, found {name!r} twice")
             taken.add(name)
         if not account.password.isprintable() or not account.password:
             raise ConfigError(f"{user}: expected a password of printable characters")
@@ -57,7 +57,7 @@ def check_population(
             raise ConfigError(f"{user}: expected user@domain, found {account.address!r}")
     for address, members in lists.items():
         if address.lower() in addresses:
-            raise ConfigError(f"lists: {address}: expected an address of its own, found that of an account")
+            raise ConfigError(f"lists: {address}: expected a unique address, found an account's")
         for member in members:
             if member.lower() not in addresses:
                 raise ConfigError(f"lists: {address}: expected members that have an account, found {member!r}")

@@ -34,7 +34,7 @@ def _plain(escaped: str) -> str:
 
 
 def _model(device: str) -> str | None:
-    """Return the model of a device's (`major:minor`) or a partition's disk; None if unknown."""
+    """Return the model of the disk behind a device (`major:minor`) or a partition; None if unknown."""
     place = Path(DEVICE.format(number=device))
     for disk in (place, place / ".."):
         with suppress(OSError):

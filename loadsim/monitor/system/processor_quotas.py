@@ -31,7 +31,7 @@ class QuotaUse:
 
 
 def quota_use(group: Path, at_ns: int) -> QuotaUse | None:
-    """Read the counters of a control group; None if it has no quota, or has gone."""
+    """Read the counters of a control group; None if it has no quota, or is gone."""
     with suppress(OSError, ValueError, KeyError):
         quota_us, period_us = map(int, (group / "cpu.max").read_text().split())  # without a quota, "max"
         stat = {name: int(number) for name, number in map(str.split, (group / "cpu.stat").read_text().splitlines())}

@@ -38,7 +38,7 @@ RESPONSE_BYTES = 2048
 """A response's weight on top of its bytes: it takes about 40 us, and the library keeps its lines."""
 
 MOST_COPIED_BYTES = 256 << 20
-"""The most bytes of a response times its literals: at each literal, the library recurses and copies the rest."""
+"""The limit on a response's bytes times its literals: at each literal, the library recurses and copies the rest."""
 
 _LITERAL = re.compile(rb"\{(\d+)\}\r\n")
 
@@ -210,7 +210,7 @@ class LibraryConnection:
             self._fail(error)
 
     async def _in_turn(self, command: ImapCommand, arguments: Sequence[Argument]) -> Answer:
-        """Send a command once earlier ones have ended, after ending IDLE. Raises `TaskFailed`."""
+        """End IDLE and send a command, once earlier ones have ended. Raises `TaskFailed`."""
         async with self._turn:
             if self._idling is not None:
                 with suppress(ServerRefused):

@@ -1,4 +1,4 @@
-"""The driver `imap`: loadsim's own IMAP client, submission as the scenario states, the calendar as a folder.
+"""The driver `imap`: loadsim's own IMAP client, the scenario's submission, and the calendar in a folder.
 
     names, commands        names and arguments as bytes
     sets, responses        the responses that a server can send, as values

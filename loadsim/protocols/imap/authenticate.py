@@ -21,7 +21,7 @@ _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
 """Capabilities that IMAP4rev2 includes (RFC 9051, appendix E)."""
 
 LOGINDISABLED = "LOGINDISABLED"
-"""The capability (RFC 9051 section 6.2.3), and the kind of failure if it leaves a log-on no method."""
+"""The capability (RFC 9051 section 6.2.3), and the kind of failure if it rules out every method."""
 
 LONGEST_INITIAL_BYTES = 8000
 """The longest initial response in AUTHENTICATE's line, which RFC 7162 section 4 keeps below 8192 octets."""

@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
     check: SessionCheck | None = field(default=None, init=False)  # from log-on, for users who are checked
     failure: TaskFailed | None = field(default=None, init=False)  # why it ended
     method: str = field(default="", init=False)  # the log-on method that was used
-    free_literal_bytes: int = field(default=-1, init=False)  # literals up to this length need no waiting (RFC 7888)
+    free_literal_bytes: int = field(default=-1, init=False)  # literals up to this length need no wait (RFC 7888)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
     _wire: ImapWire = field(init=False)
     _guard: Guard = field(init=False)

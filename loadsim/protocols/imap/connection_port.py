@@ -1,4 +1,4 @@
-"""The port of a connection, through which sessions, mailboxes and log-ons use it."""
+"""The interface through which sessions, mailboxes and log-ons use a connection."""
 
 from __future__ import annotations
 

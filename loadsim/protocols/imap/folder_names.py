@@ -129,18 +129,18 @@ async def read_names(ask: Ask, offered: Container[str], settings: FolderSettings
 
 
 def views_in(entries: Iterable[ListEntry]) -> frozenset[str]:
-    """Return the server's names of the listed folders that show other folders' messages."""
+    """Return the names on the server of listed folders that show other folders' messages."""
     return frozenset(entry.name for entry in entries if entry.attributes & _VIEWS)
 
 
 def uses_in(entries: Iterable[ListEntry]) -> list[tuple[str, str]]:
-    """Return the server's names of the listed folders with special uses, each with its use."""
+    """Return the names on the server of listed folders with special uses, each with its use."""
     return [(entry.name, use) for entry in entries for _, use in _SPECIAL_USES if use in entry.attributes]
 
 
 @lru_cache(maxsize=64)
 def names_of(settings: FolderSettings, namespaces: Namespaces | None, uses: Iterable[tuple[str, str]]) -> FolderNames:
-    """Return the names according to the settings and, where these leave it open, to the server.
+    """Return the names according to the settings or, where these leave it open, to the server.
 
     `namespaces` is None without NAMESPACE; `uses` are names on the server and their special uses, in lower case.
     Accounts with equal names share the result.
@@ -154,7 +154,7 @@ def names_of(settings: FolderSettings, namespaces: Namespaces | None, uses: Iter
 
 
 def with_uses(names: FolderNames, settings: FolderSettings, uses: Iterable[tuple[str, str]]) -> FolderNames:
-    """Return names with the paths of special-use folders, where neither the settings nor an earlier use give one."""
+    """Return names with the paths of special-use folders, where neither the settings nor an earlier use gives one."""
     plain, own = replace(names, own=()), dict(names.own)
     for folder, use in _SPECIAL_USES:
         named = next((plain.folder(name) for name, stated in uses if stated == use), None)

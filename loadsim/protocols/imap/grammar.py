@@ -94,7 +94,7 @@ def parse(raw: bytes) -> Response | None:
         return Continuation(decoded(raw[2:]))
     match = _TAGGED.match(raw)
     if match is None:
-        if raw[:4] in (b"220 ", b"220-"):  # RFC 5321 section 4.2.3; no tag of loadsim's
+        if raw[:4] in (b"220 ", b"220-"):  # RFC 5321 section 4.2.3; never one of loadsim's tags
             raise ProtocolError("IMAP syntax", SMTP_GREETING)
         raise malformed("a response", "a tag and OK, NO or BAD", 0)
     tag, status, code, arguments, text = match.groups(b"")
@@ -361,7 +361,7 @@ def _literal(raw: bytes, match: re.Match[bytes]) -> tuple[bytes, int]:
 
 
 def _value(raw: bytes, at: int) -> tuple[Value, int]:
-    """Parse one value, with the lists in its parentheses. Atoms are bytes; NIL is None.
+    """Parse one value, including nested lists. Atoms are bytes; NIL is None.
 
     Not recursive, since the server chooses the depth.
     """

@@ -120,7 +120,7 @@ class HeaderLists:
         return headers
 
     async def _new(self, connection: ImapConnection, first: int) -> dict[int, Header]:
-        """Fetch the headers of the Inbox's messages from UID `first` on, after their flags."""
+        """Fetch the flags, and then missing headers, of the Inbox's messages from UID `first` on."""
         assert self.cache is not None
         cached = self.cache.of(INBOX, self.session.validity[INBOX])
         uids = [uid for uid in await self._flags(connection, b"%d:*" % first, by_uid=True) if uid >= first]

@@ -151,7 +151,7 @@ class OpenMailbox:
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """Everything that a user's sessions know. `silent` counts IDLEs without the mail that the next command found."""
+    """Everything that a user's sessions know. `silent` counts IDLEs that missed mail which the next command found."""
 
     checks: StateChecks
     user: int
@@ -181,7 +181,7 @@ class KnownSession:
     # --- commands ---
 
     def send(self, line: bytes, at_s: float) -> None:
-        """Take a command's first line, up to a literal. After DONE, IDLE no longer announces what comes."""
+        """Take a command's first line, up to a literal. After DONE, new mail no longer counts as announced by IDLE."""
         match = _COMMAND.match(line)
         if match is None:
             self.before = len(self.view.uids) if self.view is not None else None

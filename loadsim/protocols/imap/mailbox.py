@@ -130,7 +130,7 @@ class ImapMailbox:
         self.session.keep_watching()
 
     def holds(self, ref: Hashable) -> bool:
-        """Return whether the store has the whole message, which then takes no command to show."""
+        """Return whether the store has the whole message, so that showing it takes no command."""
         return self.store is not None and self.store.get(ref) is not None
 
     async def structure(self, ref: Hashable) -> Structure:
@@ -165,7 +165,7 @@ class ImapMailbox:
     # --- changing ---
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
-        """UID STORE (RFC 9051 section 6.4.6), except of keywords that the folder does not keep, as Exchange refuses."""
+        """UID STORE (RFC 9051 6.4.6), except for keywords that the folder does not keep: Exchange refuses these."""
         if not refs:
             return
         with self.session as connection:
@@ -378,7 +378,7 @@ class ImapMailbox:
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
         """MULTIAPPEND (RFC 3502), or one APPEND after another; references as in `append`.
 
-        Without a wait between two, James 3.8 takes the second message for commands, and closes the connection.
+        Each is awaited: James 3.8 takes a second message, if pipelined, for commands, and closes the connection.
         """
         folder = canonical(folder)
         refs: list[Ref | None] = []
@@ -393,7 +393,7 @@ class ImapMailbox:
     async def listing(self, folders: Iterable[str]) -> dict[str, list[Stored]]:
         """SELECT and FETCH (`list_folder`), one folder after another.
 
-        Without a wait between the two, James 3.8 answers the FETCH from the previous folder. It rejects a FETCH of all
+        Each is awaited: James 3.8 answers a pipelined FETCH from the previous folder. It also rejects a FETCH of all
         messages in an empty folder (RFC 9051 section 6.4.5 allows neither).
         """
         stored: dict[str, list[Stored]] = {}

@@ -18,7 +18,7 @@ def decode_name(name: str) -> str:
     """Decode a name; malformed modified UTF-7 is returned unchanged."""
     try:
         return _ENCODED.sub(_unshifted, name)
-    except ValueError:  # bad base64, or no UTF-16
+    except ValueError:  # bad Base64 or UTF-16
         return name
 
 

@@ -227,7 +227,7 @@ class ImapSession:
         return True
 
     async def refresh(self, connection: ImapConnection, folder: str) -> None:
-        """Open the folder for a list, which includes new mail, so that this is not announced.
+        """Open the folder for a listing. New mail is part of that, and so is not announced.
 
         A server need not show new mail in an open folder before it has announced it; NOOP lets it do so (RFC 9051
         section 6.1.2). Folders other than the Inbox always get NOOP, as another connection may have put mail there.

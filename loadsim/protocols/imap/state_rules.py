@@ -138,7 +138,7 @@ def _leaving(view: OpenMailbox) -> int:
 
 
 def _not_arrived(session: KnownSession, view: OpenMailbox, sent: Sent) -> str | None:
-    """Return the fault if a message named by COPYUID or APPENDUID is missing in a mailbox opened later."""
+    """Return the fault if a message named by COPYUID or APPENDUID is missing from a mailbox opened later."""
     due = view.mailbox.due
     if not due or not sent.wants or LARGEST_NUMBER not in sent.numbers:
         return None

@@ -32,7 +32,8 @@ RESPONSE_BYTES = 256
 _LITERAL_AT_END = re.compile(rb"\{(\d+)\+?\}\Z")
 _LONGEST_MARK = 24
 _HAS_NO_LITERAL = re.compile(rb"\+|\* (?:OK|NO|BAD|BYE|PREAUTH)\b|[^*+ \r\n]{1,20}+ (?:OK|NO|BAD)\b", re.IGNORECASE)
-"""Responses without literals, though they may end like one. It matches only their beginning, as each literal tries it.
+"""Responses without literals, whose text may end like one. Only their beginning is matched, as this runs at every
+literal.
 """
 _CLOSING_BRACE = ord("}")
 
@@ -64,7 +65,7 @@ class ImapWire:
 
     @property
     def unfinished(self) -> bytes:
-        """The beginning of the incomplete response, up to a bare LF, which ends no line (RFC 3501 section 2.2)."""
+        """The beginning of the incomplete response, up to a bare LF, which does not end a line (RFC 3501 2.2)."""
         at = self._held.find(b"\n")
         is_bare = at >= 0 and self._held[at - 1 : at] != b"\r"  # else the CRLF after a literal's length
         return bytes(self._held[: at + 1] if is_bare else self._held[:KEPT_BYTES])

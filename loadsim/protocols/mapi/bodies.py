@@ -56,7 +56,7 @@ def execute(rop_buffer: bytes) -> BodyRequest[bytes]:
 
 
 def notification_wait() -> BodyRequest[int]:
-    """Return a NotificationWait; its answer is 1 if an event is pending, which an Execute returns."""
+    """Return a NotificationWait; its answer is 1 if an event is pending, which an Execute then returns."""
 
     def read(reader: Reader) -> int:
         pending = int(reader.number("I"))

@@ -389,10 +389,7 @@ class MapiMailbox:
         return [(folder_id, ids[at : at + most]) for at in range(0, len(ids), most)]
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MapiRef | None:
-        """CreateMessage and SaveChangesMessage, except for a sent message in Sent Items.
-
-        The server has stored that itself.
-        """
+        """CreateMessage and SaveChangesMessage, except for a sent message's copy, which the server stores itself."""
         folder = canonical(folder)
         with self.session:
             if folder == SENT_ITEMS and (sent := message_id_of(message)) in self.sent_ids:

@@ -35,7 +35,7 @@ LONGEST_WAIT_S = 1800.0
 """The longest NotificationWait; servers end one after five minutes (MS-OXCMAPIHTTP section 3.2.5.5)."""
 
 MOST_FRUITLESS, PAUSE_S = 3, 1.0
-"""The waits in a row without an event after which there is a pause, as a server may end each at once.
+"""The number of waits in a row without an event before a pause, and the pause: a server may end each at once.
 
 A single one means little: another response may have had the event.
 """

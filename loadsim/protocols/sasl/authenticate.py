@@ -27,7 +27,7 @@ _USUAL = frozenset(("plain", "login", LOGIN_COMMAND))
 
 
 _DENIED = re.compile(r"(NO|BAD) (\[(AUTHENTICATIONFAILED|other)\] )?AUTHENTICATE|5(04|34|35) AUTH")
-"""Kinds of refusals that concern the method or its secret (RFC 5530, RFC 4954 section 4), not a limit, say."""
+"""Kinds of refusals that concern the method or its secret (RFC 5530, RFC 4954 section 4) rather than a limit."""
 
 
 class _ProofRefused(ServerRefused):

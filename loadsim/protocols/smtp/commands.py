@@ -95,7 +95,7 @@ def rcpt(recipient: str) -> SmtpCommand:
 
 
 def wire_format(message: bytes) -> tuple[bytes, bytes]:
-    """Return the message with CRLF line ends and doubled leading dots, uncopied if it has both, and its final dot.
+    """Return the message with CRLF line ends and doubled leading dots, uncopied if possible, and its final dot.
 
     RFC 5321 sections 2.3.8 and 4.5.2. A lone CR or LF becomes CRLF: servers that read line ends differently could end
     the message early.

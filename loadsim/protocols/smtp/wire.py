@@ -18,7 +18,7 @@ _CR, _SPACE, _HYPHEN = b"\r -"
 
 
 SERVICE_CLOSING = 421
-"""The server is closing the connection; it may reply this to any command (RFC 5321 section 4.2.1)."""
+"""The server is closing the connection. This may be the reply to any command (RFC 5321 section 4.2.1)."""
 
 _CHANNEL_CLOSING = 221
 

@@ -304,7 +304,7 @@ def test_other_labels_are_one_line(label: str, install: Install, tmp_path: Path)
     install(PROBE)
     with pytest.raises(ConfigError) as refusal:
         check_of(scenario_of(tmp_path / "scenario", (quiet(), 2), probes={f"count/{label}": {}}))
-    expected = "virtual: probes: expected a label of a-z, 0-9, _ and - behind count/, found "
+    expected = "virtual: probes: expected a label of a-z, 0-9, _ and - after count/, found "
     assert str(refusal.value) == f"{expected}{label!r:.60}"
 
 
