@@ -35,14 +35,14 @@ T = TypeVar("T")
 async def connect(
     make: Callable[[], P], endpoint: Endpoint, user: int, context: ssl.SSLContext | None, limit_s: float | None
 ) -> None:
-    """Connect a protocol for this user, with a TLS handshake of at most `limit_s` if there is a `context`.
+    """Connect a protocol for this user; with implicit TLS (RFC 8314), after a handshake of at most `limit_s`.
 
     Raises `OSError`, of which `ssl.SSLError` is a subclass.
     """
     loop = asyncio.get_running_loop()
-    tls: dict[str, Any] = {"ssl": context}
-    if context:
-        tls |= {"server_hostname": endpoint.tls_name, "ssl_handshake_timeout": limit_s}
+    tls: dict[str, Any] = {}
+    if context and endpoint.tls == "implicit":
+        tls = {"ssl": context, "server_hostname": endpoint.tls_name, "ssl_handshake_timeout": limit_s}
     source = endpoint.source(user)
     with handshakes_of(user):
         if source is None:

@@ -72,7 +72,7 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
         ([Account(1, "a", "a", "p")], {}, "user@domain"),
         ([Account(1, "a", "a@x", "")], {}, "a password"),
         ([Account(1, "a", "a@x", "hush\nhush")], {}, "a password"),
-        ([Account(1, "a", "a@x", "p")], {"A@x": ["a@x"]}, "an account.s"),
+        ([Account(1, "a", "a@x", "p")], {"A@x": ["a@x"]}, "an account's"),
         ([Account(1, "a", "a@x", "p")], {"l@x": ["b@x"]}, "'b@x'"),
     ],
 )

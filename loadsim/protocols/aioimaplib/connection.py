@@ -123,12 +123,11 @@ class LibraryConnection:
     # --- the port ---
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
-        implicit = context if endpoint.tls == "implicit" else None
         with self._reported("CONNECT"):
             try:
                 with failing_as("connect"):
                     async with asyncio.timeout(self.limit_s):
-                        await connect(lambda: self._protocol, endpoint, self.account.number, implicit, self.limit_s)
+                        await connect(lambda: self._protocol, endpoint, self.account.number, context, self.limit_s)
                         await asyncio.wait((self._greeting, self._ended), return_when=asyncio.FIRST_COMPLETED)
             except ServerSilent as silent:
                 raise self._silent(silent.kind) from None

@@ -94,12 +94,11 @@ class Connection(asyncio.Protocol):
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
         """Connect, with implicit TLS (RFC 8314) if the endpoint has it. Return the greeting."""
-        implicit = context if endpoint.tls == "implicit" else None
         with self._reported("CONNECT"):
             try:
                 with failing_as("connect"):
                     async with asyncio.timeout(self.limit_s):
-                        await connect(lambda: self, endpoint, self.account.number, implicit, self.limit_s)
+                        await connect(lambda: self, endpoint, self.account.number, context, self.limit_s)
                         greeting = await self._greeting
             except ServerSilent as silent:
                 raise self._silent(silent.kind) from None

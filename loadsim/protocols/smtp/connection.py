@@ -77,12 +77,11 @@ class SmtpConnection(asyncio.Protocol):
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
         """Connect, with implicit TLS (RFC 8314) if the endpoint has it, and wait for the greeting."""
-        implicit = context if endpoint.tls == "implicit" else None
         greeting = self._begin((GREETING,))
         try:
             with failing_as("CONNECT", "lost at CONNECT"):
                 async with asyncio.timeout(self.limit_s):
-                    await connect(lambda: self, endpoint, self.account.number, implicit, self.limit_s)
+                    await connect(lambda: self, endpoint, self.account.number, context, self.limit_s)
         except TaskFailed as failure:
             self._fail(failure)
         except asyncio.CancelledError:
