@@ -11,7 +11,7 @@
     connection             a socket, the commands under way, time limits
     authenticate           greeting, TLS, authentication, capabilities
     folder_names           the server's names of folders, and loadsim's
-    new_mail, session      the open folder and its new mail, across lost and new connections
+    session                the open folder and its new mail, across lost and new connections
     reading, mailbox       the port: commands and answers as values of mail
     requests, header_lists, whole_message, several_connections
                            what differs between mail programs

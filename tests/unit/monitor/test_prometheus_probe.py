@@ -19,10 +19,9 @@ from virtual_runs import NOWHERE
 from loadsim.cli.metrics.prometheus import served_metrics
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe
-from loadsim.monitor.metrics_endpoint import MOST_BYTES, samples_of
 from loadsim.monitor.probes import MOST_FIGURES
+from loadsim.monitor.prometheus_probe import MOST_BYTES, open_probe, samples_of, value_of
 from loadsim.monitor.prometheus_probe import metrics_of as wanted_of
-from loadsim.monitor.prometheus_probe import open_probe, value_of
 
 LABEL_NAMES = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_]{0,9}", fullmatch=True).filter(lambda name: name != "le")
 LABEL_VALUES = st.text(st.characters(codec="utf-8"), max_size=10)

@@ -23,10 +23,9 @@ from loadsim.model.state_checks import Violation
 from loadsim.protocols.imap.grammar import MOST_SECTIONS
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox
-from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.reading import header_of, origin_of, structure_of
 from loadsim.protocols.imap.responses import Fetched, Leaf, Multipart
-from loadsim.protocols.imap.session import ImapSession
+from loadsim.protocols.imap.session import ImapSession, NewMailAnnouncements
 from loadsim.protocols.imap.under_way import Untagged
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.servers.running import RunningServer
