@@ -13,7 +13,6 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,18 +32,18 @@ from loadsim.cluster.placement import (
 from loadsim.cluster.prepare import Change, Inspected, PhaseProgress, Prepared
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME, listening_at, locked
-from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import Message, Over, Refused, Stop, decode, encode
 from loadsim.engine.coordinator import Coordinator, start_engine
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.engine.health import check_proc
 from loadsim.engine.participant import RemoteControl
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
-from loadsim.monitor.host import open_machine_log, watched_machine
-from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes, sampled
+from loadsim.monitor.host import machine_log
+from loadsim.monitor.machine_load import run_engines
+from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
-from loadsim.processes.event_loop import background_tasks, calls_on_signal
+from loadsim.processes.event_loop import background_tasks
 from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.hold import Hold, held
@@ -53,7 +52,6 @@ from loadsim.provisioning.preflight import check_ports, check_server_limits, che
 from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.scenario.population import further_connections
 from loadsim.scenario.workload import Workload
-from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
 BEGIN_LIMIT_S = 60.0
@@ -172,40 +170,27 @@ async def make_load(
     logs = directory / LOGS_NAME
     begins = assigned.begins(logs)
     with machine_failures(ConfigError):
-        logs.mkdir()
         event_file = (directory / EVENTS_NAME).open("x", encoding="utf-8")
-        machine_log = open_machine_log(logs, begins[0].header)
-
-    # Run the engines; watch the machine and the controller meanwhile.
-    with closed_at_last(event_file):
+    with closed_at_last(event_file), machine_log(logs, begins[0].header) as log:
+        # Run the engines, and follow the controller meanwhile.
         events = Events(event_file, send=partial(control.send_event, client=assigned.name))
         coordinator = Coordinator(begins, events, control.watch, control, partial(start_engine, kept=[lock]))
         control.controlled = coordinator
         readings: deque[dict[str, Any]] = deque(maxlen=1)  # the newest that no sample has
-        try:
-            with calls_on_signal(coordinator.stop), sampled(probes, machine_log, MonotonicClock()):
-                async with (
-                    watched_machine(
-                        machine_log,
-                        MonotonicClock(),
-                        lambda: coordinator.start_ns,
-                        environment,
-                        lambda: readings.pop() if readings else {},
-                    ),
-                    background_tasks(
-                        act_on_loss(assigned, controller.link, control, coordinator, events),
-                        _listen(controller, control, readings),
-                    ),
-                ):
-                    hold.used = True
-                    await coordinator.run()
-                    await hold.release()
-                    end = EarlyEnd(ACCOUNTS_TAKEN, hold.lost) if hold.lost else control.early_end
-                    if end is not None:
-                        machine_log.facts(end.facts)
-        finally:
-            with suppress(OSError):  # a full disk: only the machine's own figures are lost
-                machine_log.close()
+        async with background_tasks(
+            act_on_loss(assigned, controller.link, control, coordinator, events), _listen(controller, control, readings)
+        ):
+            await run_engines(
+                coordinator,
+                log,
+                probes,
+                environment,
+                hold,
+                hold.release,
+                more=lambda: readings.pop() if readings else {},
+            )
+        if control.early_end is not None and not hold.lost:
+            log.facts(control.early_end.facts)
 
 
 async def _listen(controller: ControllerLink, control: RemoteControl, readings: deque[dict[str, Any]]) -> None:

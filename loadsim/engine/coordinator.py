@@ -138,9 +138,10 @@ class _Member:
 class Coordinator:
     """Runs one member for each of `assignments`. Events of members, and those that they report, go to `events`.
 
-    `watch` receives the total of their snapshots each second. `control` keeps the coordinator in step with others, if
-    there are any. `open_channel` starts a member, by default an engine. A member that misses more than `misses`
-    heartbeats in a row, each due within `heartbeat_s`, is lost. `start_ns` is the common start, 0 before it is known.
+    `watch` receives the total of their snapshots each second; `judge` also the names of lost members, and returns why
+    the run should end early, or None. `control` keeps the coordinator in step with others, if there are any.
+    `open_channel` starts a member, by default an engine. A member that misses more than `misses` heartbeats in a row,
+    each due within `heartbeat_s`, is lost. `start_ns` is the common start, 0 before it is known.
     """
 
     def __init__(
@@ -152,9 +153,11 @@ class Coordinator:
         open_channel: Callable[[MemberAssignment], Awaitable[Channel]] = start_engine,
         misses: int = MISSES,
         heartbeat_s: float = HEARTBEAT_S,
+        judge: Callable[[LiveSnapshot, Sequence[str]], EarlyEnd | None] = lambda snapshot, lost: None,
     ) -> None:
         self._assignments = assignments
         self._watch = watch
+        self._judge = judge
         self._control = control or StandaloneControl(MonotonicClock(), START_AHEAD_S)
         self._open_channel = open_channel
         self._misses = misses
@@ -165,6 +168,7 @@ class Coordinator:
         self._begun = False  # the members log on, and send heartbeats
         self._stops = 0
         self._stop: Message | None = None  # the first that stops members
+        self.early_end: EarlyEnd | None = None  # why `judge` ended the run
         self._events = events
         events.seconds = self._seconds
 
@@ -375,8 +379,16 @@ class Coordinator:
             self._show()
 
     def _show(self) -> None:
-        if any(member.snapshot for member in self._members):
-            self._watch(self.snapshot())
+        """Report the total of the snapshots, and end a run that it shows to be pointless."""
+        if not any(member.snapshot for member in self._members):
+            return
+        snapshot = self.snapshot()
+        self._watch(snapshot)
+        end = self._judge(snapshot, self.lost)
+        if end is not None and not self.stopped:
+            self.early_end = end
+            self._events.write("abort", why=end.why)
+            self.stop(end)
 
     def _lose(self, member: _Member, why: str) -> None:
         if not member.lost:

@@ -6,8 +6,8 @@ import asyncio
 import platform
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from loadsim.engine.run_log import RunLog
+from loadsim.errors import ConfigError, machine_failures
 from loadsim.model.ports import Clock
 from loadsim.monitor.host_probe import ReadText, read_proc
 from loadsim.monitor.system.core_times import core_times
@@ -94,14 +95,24 @@ def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole > 0 else 0.0
 
 
-def open_machine_log(directory: Path, header: Mapping[str, Any]) -> TimingLogWriter:
-    """Create the machine's log next to its engines' logs; `header` is one of theirs. Raises `OSError`."""
+@contextmanager
+def machine_log(directory: Path, header: Mapping[str, Any]) -> Iterator[TimingLogWriter]:
+    """Yield the machine's log, a new file next to its engines' logs; `header` is one of theirs.
+
+    Raises `ConfigError` if the directory takes no file.
+    """
     begun = {"wall_clock_start": datetime.now(UTC).isoformat(), "engine": LOG_NAME, "engine_users": 0, "hand": None}
     path = directory / f"{header['client']}.{LOG_NAME}.tlog"
-    log = TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
-    log.facts({"run_file_system": run_storage(directory)})
-    log.facts(clock_facts())
-    return log
+    with machine_failures(ConfigError):
+        directory.mkdir(exist_ok=True)  # a monitor's file may be in it
+        log = TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
+        log.facts({"run_file_system": run_storage(directory)})
+        log.facts(clock_facts())
+    try:
+        yield log
+    finally:
+        with suppress(OSError):  # a full disk: only the machine's own figures are lost
+            log.close()
 
 
 @asynccontextmanager

@@ -1,0 +1,165 @@
+"""A run, from the checks before its load to its summary; the load is made at a place of one machine or of several."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from loadsim.audit.audit import audit
+from loadsim.engine.abort import AbortCheck, ended_by
+from loadsim.engine.event_log import Events
+from loadsim.engine.snapshot import LiveSnapshot
+from loadsim.errors import ConfigError, LogError, machine_failures
+from loadsim.model.ports import Services
+from loadsim.monitor.collector import collected
+from loadsim.plugins import printing_to_stderr
+from loadsim.processes.event_loop import LoopFactory, calls_on_signal, run, task_group
+from loadsim.protocols.registry import check_drivers, check_protocols
+from loadsim.provisioning.hold import Hold
+from loadsim.runs.directory import recorded_events, run_directory, withdraw
+from loadsim.runs.log_header import load_of_plan, random_run_id
+from loadsim.runs.result import RunResult, write_summary
+from loadsim.runs.watcher import Watcher
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload
+from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.users.plugin_tasks import check_plugin_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A checked run on a reachable server, of which `server` is the name; `load` is None if the plan is unknown."""
+
+    workload: Workload
+    run_id: str
+    directory: Path
+    services: Services
+    server: str
+    load: PlannedLoad | None
+    watcher: Watcher
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.workload.scenario
+
+    @property
+    def logs(self) -> Path:
+        return self.directory / "logs"
+
+    @asynccontextmanager
+    async def recorded(
+        self, message: str = "", send: Callable[[Mapping[str, Any]], None] = lambda _: None
+    ) -> AsyncIterator[Events]:
+        """Collect the monitors and yield the events of the load, which is made in the block.
+
+        `message` is shown once the monitors sample; `send` receives the events. A `ConfigError` in the block means that
+        there was no load: the files are removed.
+        """
+        try:
+            async with collected(self.scenario.monitors, self.logs):
+                if message:
+                    self.watcher.message(message)
+                with recorded_events(self.directory, self.scenario, self.watcher, send) as events:
+                    self.watcher.stage("load")
+                    yield events
+        except ConfigError:
+            withdraw(self.directory)
+            raise
+
+    def judge(self, hold: Hold | None = None) -> Callable[[LiveSnapshot, Sequence[str]], EarlyEnd | None]:
+        """Return the `judge` of the load's coordinator: by `abort_on`, and by the `hold` on the accounts."""
+        abort_check = AbortCheck(self.scenario.abort_on, self.scenario.users)
+
+        def judge(snapshot: LiveSnapshot, lost: Sequence[str]) -> EarlyEnd | None:
+            why = abort_check.judge(snapshot)
+            if hold is not None and hold.lost:
+                return EarlyEnd(ACCOUNTS_TAKEN, hold.lost)
+            return EarlyEnd(ended_by(lost), why) if why else None
+
+        return judge
+
+
+class Place(Protocol):
+    """The machines that make the load of one run: this one, or the clients of a cluster."""
+
+    def event_loop(self) -> LoopFactory | None:
+        """Return the factory of the run's event loop; None for asyncio's own."""
+
+    def check(self, scenario: Scenario) -> Workload:
+        """Return the plans of the users after all checks that need no server. Raises `ConfigError`."""
+
+    def reached(
+        self, scenario: Scenario, directory: Path, watcher: Watcher
+    ) -> AbstractContextManager[tuple[Services, str]]:
+        """Yield the services and the name of the server, which runs at least as long as the block."""
+
+    def loaded(self, run: Run) -> AbstractAsyncContextManager[Hold | None]:
+        """Prepare the mailboxes and make the load. In the block, it is over; yield the hold if it lasts.
+
+        Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log is here after it.
+        """
+
+
+def make_run(scenario: Scenario, place: Place, out: Path | None, *, even_invalid: bool, watcher: Watcher) -> RunResult:
+    """Make a run at a place, in a new directory: `out`, or one in `runs` named after the scenario.
+
+    A run that cannot become valid by its plan is refused, unless `even_invalid`. Raises as `Place.loaded`.
+    """
+    began = datetime.now(UTC)
+    with printing_to_stderr() if scenario.probes or scenario.plugins else nullcontext():
+        check_protocols(scenario)
+        check_plugin_tasks(scenario)
+        workload = place.check(scenario)
+        with (
+            run_directory(out, scenario.name, began) as directory,
+            place.reached(scenario, directory, watcher) as (services, server),
+        ):
+            load = load_of_plan(scenario, watcher, even_invalid=even_invalid)
+            this_run = Run(workload, random_run_id(began), directory, services, server, load, watcher)
+            return run(_execute(this_run, place), place.event_loop())
+
+
+async def _execute(this_run: Run, place: Place) -> RunResult:
+    """Make the load, audit the mail, and compute the summary. Raises as `Place.loaded`."""
+    check_drivers(this_run.scenario, this_run.services)
+    async with place.loaded(this_run) as hold:
+        try:
+            await _audit(this_run, hold)
+        finally:
+            result = write_summary(this_run.directory, this_run.watcher)
+        return result
+
+
+async def _audit(this_run: Run, hold: Hold | None) -> None:
+    """Audit a run that has reached its end, if its logs say so: without a result, they make the run invalid.
+
+    A signal ends the audit.
+    """
+    try:
+        log = read_logs([this_run.directory])
+    except LogError:  # the summary raises it again
+        return
+    ended = [source.facts.ended for source in log.sources if source.simulates]
+    if not log.header.audited or "early" in ended or not any(source.ended for source in log.sources):
+        return
+    watcher = this_run.watcher
+    watcher.stage("audit")
+    auditing = audit(this_run.directory, log, this_run.scenario, this_run.services, watcher.prepared, hold)
+    try:
+        with machine_failures(ConfigError):
+            async with task_group() as group:
+                task = group.create_task(auditing)
+                with calls_on_signal(lambda: task.cancelling() or task.cancel()):
+                    await asyncio.wait([task])
+        why = "stopped by hand" if task.cancelled() else ""
+    except ConfigError as failure:
+        why = str(failure)
+    if why:
+        watcher.warning(f"the mail was not audited: {why}")
