@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
@@ -60,36 +60,13 @@ async def audit(
     Raises `ConfigError` if the scenario is not that of the run, if the directory cannot be written to, or if another
     loadsim works on the accounts, or has done so since the run.
     """
-    other_load = log.header.scenario_digest not in (None, scenario.digest())  # other users, or another start state
-    others = log.header.accounts_digest not in (None, scenario.accounts_digest())  # or in another order
-    if other_load or others or scenario.audit_allow != log.header.audit_allow:
-        raise ConfigError(
-            f"{directory}: expected the scenario of its run, found one of another load, of other accounts, or that"
-            " allows other faults: give no --set but of passwords and the server's addresses, and the accounts in their"
-            " order, the profiles and plug-ins as they were"
-        )
+    _check_scenario(directory, log, scenario)
     accounts = accounts_on_server(scenario)
     run = log.sources[0].run
     with locked(directory, "audit", "audit"), open_audit_file(directory / NAME, log) as file:
         auditor = Auditor(Workload(scenario), log, file)
-
-        async def work(account: Account, mailbox: Provisioning) -> None:
-            found, bounces = await read_mailbox(account, mailbox, run)
-            auditor.judge(account.number, found)
-            file.bounced(account.number, bounces)
-
-        async def read(some: Sequence[Account]) -> None:
-            results = await visit(some, services, work, partial(progress, "audit"))
-            for account, result in zip(some, results, strict=True):
-                if isinstance(result, ConfigError):
-                    file.unread(account.number, str(result).removeprefix(f"{name_of(account)}: "))
-
         async with nullcontext(hold) if hold else held(accounts, services, "audit", run, after=True) as hold:
-            await read([account for account in accounts if not file.is_read(account.number)])
-            deadline = asyncio.get_running_loop().time() + scenario.limits.drain_s
-            while (waiting := file.waits()) and asyncio.get_running_loop().time() < deadline:
-                await asyncio.sleep(PAUSE_S)
-                await read([scenario.account(user) for user in waiting])
+            await auditor.read_all(accounts, services, partial(progress, "audit"))
             await hold.renew(limit_s=None)
             if hold.failure:  # others may have worked on the mailboxes: the next audit finds out
                 file.unread(accounts[0].number, hold.failure.removeprefix(f"{name_of(accounts[0])}: "))
@@ -109,6 +86,18 @@ async def audit(
     return record
 
 
+def _check_scenario(directory: Path, log: TimingLog, scenario: Scenario) -> None:
+    """Check that a scenario has the load, the accounts and the allowed faults of the run. Raises `ConfigError`."""
+    other_load = log.header.scenario_digest not in (None, scenario.digest())  # other users, or another start state
+    others = log.header.accounts_digest not in (None, scenario.accounts_digest())  # or in another order
+    if other_load or others or scenario.audit_allow != log.header.audit_allow:
+        raise ConfigError(
+            f"{directory}: expected the scenario of its run, found one of another load, of other accounts, or that"
+            " allows other faults: give no --set but of passwords and the server's addresses, and the accounts in their"
+            " order, the profiles and plug-ins as they were"
+        )
+
+
 class Auditor:
     """Judges the mailboxes of a run by its log and its workload."""
 
@@ -116,6 +105,29 @@ class Auditor:
         self._workload = workload
         self._log = log
         self._file = file
+
+    async def read_all(
+        self, accounts: Sequence[Account], services: Services, progress: Callable[[int, int], None]
+    ) -> None:
+        """Read and judge all mailboxes that are not in the file; again those to which mail is still under way."""
+        scenario, file, run = self._workload.scenario, self._file, self._log.sources[0].run
+
+        async def work(account: Account, mailbox: Provisioning) -> None:
+            found, bounces = await read_mailbox(account, mailbox, run)
+            self.judge(account.number, found)
+            file.bounced(account.number, bounces)
+
+        async def read(some: Sequence[Account]) -> None:
+            results = await visit(some, services, work, progress)
+            for account, result in zip(some, results, strict=True):
+                if isinstance(result, ConfigError):
+                    file.unread(account.number, str(result).removeprefix(f"{name_of(account)}: "))
+
+        await read([account for account in accounts if not file.is_read(account.number)])
+        deadline = asyncio.get_running_loop().time() + scenario.limits.drain_s
+        while (waiting := file.waits()) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(PAUSE_S)
+            await read([scenario.account(user) for user in waiting])
 
     def judge(self, user: int, found: Sequence[HeldCopy]) -> Judged:
         """Hold what was found in a mailbox against the records, and keep the result."""

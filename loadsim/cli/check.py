@@ -15,6 +15,7 @@ from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.cli.shown_answer import shown
 from loadsim.documents.json_values import to_json
 from loadsim.dryrun.forecast import forecast, refusal
+from loadsim.dryrun.plan_cache import quick_load
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
 from loadsim.findings.next_step import next_step
@@ -23,7 +24,6 @@ from loadsim.provisioning.server_check import WAIT_S
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask
 from loadsim.report.document import Document, Listing, Section
 from loadsim.runs.check import check_scenario
-from loadsim.runs.quick_load import quick_load
 from loadsim.scenario.scenario import Scenario
 
 LACKS = 1

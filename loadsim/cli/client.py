@@ -70,8 +70,7 @@ def _own_directory(runs: Path) -> Iterator[Path]:
 
 
 async def _join_until_signal(access: Access, name: str, runs: Path) -> None:
-    from loadsim.cluster.agent import Agent
-    from loadsim.cluster.join import join_forever
+    from loadsim.cluster.agent import Agent, join_forever
 
     stop = asyncio.Event()
     with calls_on_signal(stop.set):

@@ -83,7 +83,7 @@ def run_up(args: argparse.Namespace) -> int:
 
 
 async def _up(access: Access) -> int:
-    from loadsim.cluster.scheduler import scheduler_at
+    from loadsim.cluster.controller import scheduler_at
 
     stop = asyncio.Event()
     with calls_on_signal(stop.set):

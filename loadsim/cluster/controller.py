@@ -1,7 +1,7 @@
-"""The controller's view of a cluster: which clients are connected, and requests to their agents.
+"""The controller of a cluster: Dask's scheduler, which clients are connected to it, and requests to their agents.
 
-Dask's scheduler knows the clients by name and address. Everything else goes to a client's agent directly, by a
-connection of its own. Every wait here has a time limit.
+The scheduler knows the clients by name and address, and nothing else. Everything else goes to a client's agent
+directly, by a connection of its own. Every wait here has a time limit.
 """
 
 from __future__ import annotations
@@ -9,27 +9,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from loadsim.analysis.generator.per_client import by_number
-from loadsim.cluster.address import CLIENT_NAME
+from loadsim.cluster.address import CLIENT_NAME, ControlAddress
 from loadsim.cluster.agent import DESCRIBE
-from loadsim.cluster.own_dask import Client, Comm, Security, connect, get_address_host, send_recv, silence_dask
+from loadsim.cluster.own_dask import (
+    PAGES_ADDRESS,
+    Client,
+    Comm,
+    Scheduler,
+    SchedulerPlugin,
+    Security,
+    connect,
+    send_recv,
+    silence_dask,
+)
 from loadsim.cluster.reliable_channel import BEAT_S
-from loadsim.cluster.security import Access
+from loadsim.cluster.security import ANSWER_LIMIT_S, CONNECT_LIMIT_S, Access, reach
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import bracketed
 
 T = TypeVar("T")
 
-ANSWER_LIMIT_S = 10.0
-"""Time limit for an agent's answer."""
-
 LOOK_UP_LIMIT_S = 2.0
 """Time limit for the scheduler's answer where addresses are known from before."""
-
-CONNECT_LIMIT_S = 5.0
-"""Time limit for a connection. Dask tries again within it, first after a fifth of it."""
 
 ENTER_LIMIT_S = 30.0
 """Time limit for the registration with a scheduler that has just answered."""
@@ -45,35 +50,6 @@ JOIN_POLL_S = 1.0
 
 RECONNECT_LIMIT_S = 7 * 24 * 3600.0
 """Time limit for the scheduler to come back: runs last for days, and need no scheduler."""
-
-
-async def reach(access: Access, name: str | None = None) -> str:
-    """Check that the controller answers, and has no client of this name. Return our own address on this connection.
-
-    Without this check, Dask would retry silently and forever if the certificate is that of another cluster. Raises
-    `ConnectionError` with one line.
-    """
-    try:
-        comm = await connect(
-            access.address.for_dask, timeout=CONNECT_LIMIT_S, **access.security.get_connection_args("worker")
-        )
-        try:
-            async with asyncio.timeout(ANSWER_LIMIT_S):
-                about = await send_recv(comm, op="identity")
-        finally:
-            comm.abort()
-    except (OSError, TimeoutError) as failure:
-        raise ConnectionError(deepest(failure)) from None
-    if any(str(worker["name"]) == name for worker in about["workers"].values()):
-        raise ConnectionError(f"another client {name}, or one that was cut off a moment ago")
-    return bracketed(get_address_host(comm.local_address))
-
-
-def deepest(failure: BaseException) -> str:
-    """Return the text of the original error, which Dask wraps."""
-    while failure.__cause__ is not None:
-        failure = failure.__cause__
-    return getattr(failure, "strerror", None) or str(failure) or "no answer"
 
 
 @asynccontextmanager
@@ -197,3 +173,49 @@ async def retried(ask: Callable[[], Awaitable[T]], attempts: int, retry_s: float
             return await ask()
         await asyncio.sleep(retry_s)
     return await ask()
+
+
+# --- the scheduler ---
+
+
+class _Registrations(SchedulerPlugin):
+    """Reports clients that join and leave."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._names: dict[str, str] = {}
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Report a client; Dask calls this with the address of its Dask worker."""
+        self._names[worker] = name = str(scheduler.workers[worker].name)
+        self._report(f"client {name} has joined")
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **about: Any) -> None:
+        self._report(f"client {self._names.pop(worker, worker)} is gone")
+
+
+@asynccontextmanager
+async def scheduler_at(access: Access, report: Callable[[str], None]) -> AsyncIterator[ControlAddress]:
+    """Listen while the block lasts, and yield the address. `report` gets a line for each client that joins or leaves.
+
+    Raises `ConfigError` if it cannot listen there.
+    """
+    silence_dask()
+    address = access.address
+    scheduler = Scheduler(
+        protocol=address.protocol,
+        host=bracketed(address.host),
+        port=address.port,
+        dashboard=False,
+        dashboard_address=PAGES_ADDRESS,
+        security=access.security,
+        plugins=(_Registrations(report),),
+    )
+    try:
+        await scheduler
+    except RuntimeError as failure:
+        cause = failure.__cause__
+        why = getattr(cause, "strerror", None) or cause or failure
+        raise ConfigError(f"--listen {address}: expected an address to listen at, found: {why}") from None
+    async with scheduler:
+        yield replace(address, port=scheduler.port)

@@ -1,16 +1,23 @@
-"""TLS settings for Dask: encryption is required, and both sides prove themselves by the certificate of the cluster."""
+"""Access to a controller over TLS: both sides prove themselves by the certificate of the cluster."""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadsim.cluster.address import ControlAddress
 from loadsim.cluster.certs import CERT_FILE, KEY_FILE, check
-from loadsim.cluster.own_dask import Security
+from loadsim.cluster.own_dask import Security, connect, get_address_host, send_recv
 from loadsim.errors import ConfigError
-from loadsim.model.host_port import is_loopback
+from loadsim.model.host_port import bracketed, is_loopback
+
+CONNECT_LIMIT_S = 5.0
+"""Time limit for a connection. Dask tries again within it, first after a fifth of it."""
+
+ANSWER_LIMIT_S = 10.0
+"""Time limit for an answer of the scheduler or an agent."""
 
 
 def mutual_tls(directory: Path) -> Security:
@@ -57,3 +64,32 @@ def access_to(address: ControlAddress, certs: Path | None) -> Access:
             " can run code on every machine, found none"
         )
     return Access(address, Security())
+
+
+async def reach(access: Access, name: str | None = None) -> str:
+    """Check that the controller answers, and has no client of this name. Return our own address on this connection.
+
+    Without this check, Dask would retry silently and forever if the certificate is that of another cluster. Raises
+    `ConnectionError` with one line.
+    """
+    try:
+        comm = await connect(
+            access.address.for_dask, timeout=CONNECT_LIMIT_S, **access.security.get_connection_args("worker")
+        )
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT_S):
+                about = await send_recv(comm, op="identity")
+        finally:
+            comm.abort()
+    except (OSError, TimeoutError) as failure:
+        raise ConnectionError(deepest(failure)) from None
+    if any(str(worker["name"]) == name for worker in about["workers"].values()):
+        raise ConnectionError(f"another client {name}, or one that was cut off a moment ago")
+    return bracketed(get_address_host(comm.local_address))
+
+
+def deepest(failure: BaseException) -> str:
+    """Return the text of the original error, which Dask wraps."""
+    while failure.__cause__ is not None:
+        failure = failure.__cause__
+    return getattr(failure, "strerror", None) or str(failure) or "no answer"

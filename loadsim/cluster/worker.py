@@ -38,8 +38,7 @@ from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.engine.health import check_proc
 from loadsim.engine.participant import RemoteControl
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
-from loadsim.monitor.host import machine_log
-from loadsim.monitor.machine_load import run_engines
+from loadsim.monitor.host import machine_log, run_engines
 from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server

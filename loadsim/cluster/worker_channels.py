@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 
 from loadsim.analysis.clocks.model import Reading
 from loadsim.cluster.agent import ATTEND, READ_CLOCK
-from loadsim.cluster.channel import WorkerChannel
-from loadsim.cluster.clock_sync import read_clock
-from loadsim.cluster.controller import ANSWER_LIMIT_S, Cluster, retried
+from loadsim.cluster.channel import WorkerChannel, read_clock
+from loadsim.cluster.controller import Cluster, retried
 from loadsim.cluster.own_dask import Comm, send_recv
 from loadsim.cluster.reliable_channel import BEAT_S
+from loadsim.cluster.security import ANSWER_LIMIT_S
 from loadsim.engine.channel import Channel
 from loadsim.engine.coordinator import MemberAssignment
 from loadsim.errors import ConfigError

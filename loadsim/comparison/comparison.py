@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.comparison.compared_run import BASE, NEW, SCORE, RunFigures, Sides, of_both, read_sides
 from loadsim.comparison.decision import (
     MOST_MORE_MISSES,
     Decided,
+    Missed,
     Terms,
     by_criteria,
     by_shares,
@@ -139,94 +141,118 @@ def compare_runs(
     across_drivers: bool = False,
 ) -> Comparison:
     """Compare the runs of two sets as `api.compare` does; each argument (run directory, log or pattern) is one run."""
-    # 1. The runs.
     runs = read_sides(base, new, across_drivers)
     check_distinct(runs)
     if against := complaints(runs, across_drivers):
         raise NotComparable(against)
+    measured = _measured(runs)
     began = [[run.entry.began for run in of_side] for of_side in runs.values()]
-    wider = stretch(began)
+    terms = Terms(max_regression or 0.0, looks, stretch(began), alternate(began))
+    decisions = [] if max_regression is None else _decisions(runs, measured, terms, across_drivers)
+    figures = _figures(runs, measured, terms, max_regression, decisions)
+    return Comparison(figures, {side: [run.recorded for run in of_side] for side, of_side in runs.items()})
 
-    # 2. The times and failure rates that decide.
+
+class _Measured(NamedTuple):
+    """Figures that decide: the times by their field of `ComparisonFigures`, and the failure rates of tasks.
+
+    `scored` are those of tasks with a weight. `failed_more` has the side with more failures of each score.
+    """
+
+    tasks: Tasks
+    times: Mapping[str, Sequence[Sampled]]
+    rates: Mapping[str, FailureRates]
+    scored: Mapping[str, FailureRates]
+    failed_more: Mapping[str, Side | None]
+    missed: Missed
+
+    @property
+    def all_times(self) -> list[Sampled]:
+        return list(chain(*self.times.values()))
+
+
+def _measured(runs: Sides) -> _Measured:
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
-    scores, response_scores, further = times = [
-        _samples({side: [getattr(run.entry, key) for run in of_side] for side, of_side in runs.items()})
-        for key in ("scores_ms", "response_scores_ms", "further_ms")
-    ]
-    weighted = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
-    scored = {name: one for name, one in rates.items() if name in weighted}
-    failed_more = {
-        one.name: more_failures(
-            {name: of for name, of in scored.items() if name.startswith(one.name.removesuffix(SCORE))}
-        )
-        for one in scores
+    keys = {"scores": "scores_ms", "response_scores": "response_scores_ms", "further": "further_ms"}
+    times = {
+        name: _samples({side: [getattr(run.entry, key) for run in of_side] for side, of_side in runs.items()})
+        for name, key in keys.items()
     }
-    missed = misses(runs)
+    weighted = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
+    scored = {name: rate for name, rate in rates.items() if name in weighted}
+    failed_more = {}
+    for score in times["scores"]:
+        driver = score.name.removesuffix(SCORE)
+        failed_more[score.name] = more_failures(
+            {name: rate for name, rate in scored.items() if name.startswith(driver)}
+        )
+    return _Measured(tasks, times, rates, scored, failed_more, misses(runs))
 
-    # 3. The decisions.
-    decision, decisions, repeats = None, [], None
-    if max_regression is not None:
-        if not scores:
-            raise ConfigError(
-                "compare: --max-regression: expected runs that all have a score, found some that have none"
-            )
-        terms = Terms(max_regression, looks, wider, alternate(began))
-        all_times = [one for some in times for one in some]
-        decisions = [*by_times(all_times, failed_more, terms), *by_shares(shares(runs, scored), terms)]
-        decisions += _not_measured(runs, {one.name for one in decisions}, across_drivers)
-        decisions.append(by_criteria(missed, terms))
-        decision = together(decisions)
-        repeats = more_repeats(decisions, all_times, terms) if decision == "undecided" else None
 
-    # 4. All figures.
-    found = compare(_samples(_times(tasks)), looks, wider)
-    compared = {one.name for one in found}
+def _decisions(runs: Sides, measured: _Measured, terms: Terms, across_drivers: bool) -> list[Decided]:
+    """Decide on all figures. Raises `ConfigError` for runs without a score."""
+    if not measured.times["scores"]:
+        raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
+    decisions = by_times(measured.all_times, measured.failed_more, terms)
+    decisions += by_shares(shares(runs, measured.scored), terms)
+    decisions += _not_measured(runs, {decided.name for decided in decisions}, across_drivers)
+    return [*decisions, by_criteria(measured.missed, terms)]
+
+
+def _figures(
+    runs: Sides, measured: _Measured, terms: Terms, max_regression: float | None, decisions: Sequence[Decided]
+) -> ComparisonFigures:
+    looks, wider, rates = terms.looks, terms.stretch, measured.rates
+
+    def compared(key: str) -> list[ComparedFigure]:
+        times = compare(measured.times[key], looks, wider)
+        return [_compared(time, measured.failed_more.get(time.name)) for time in times]
+
+    decision = together(decisions) if decisions else None
+    repeats = more_repeats(decisions, measured.all_times, terms) if decision == "undecided" else None
+    tasks = [
+        replace(
+            _compared(task, rates[task.name].more),
+            unanswered={BASE: rates[task.name].base_share, NEW: rates[task.name].new_share},
+        )
+        for task in compare(_samples(_times(measured.tasks)), looks, wider)
+    ]
+    names = {task.difference.name for task in tasks}
     first = runs[BASE][0].figures
-    conditions = unequal_conditions(runs, wider)
-    conditions += [finding(Code.RUNS_ALTERNATE)] if alternate(began) else []
-    failed = tuple(one.name for one in decisions if one.decision == "failed")
-    figures = ComparisonFigures(
+    conditions = unequal_conditions(runs, wider) + ([finding(Code.RUNS_ALTERNATE)] if terms.alternate else [])
+    findings = [*conditions, *warnings_of(runs)]
+    findings += [
+        finding(Code.FAILURE_RATES_DIFFER, name, base_share=rate.base_share, new_share=rate.new_share)
+        for name, rate in rates.items()
+        if rate.more and name not in names
+    ]
+    findings += _too_few(runs, looks, decision, repeats)
+    if failed := tuple(decided.name for decided in decisions if decided.decision == "failed"):
+        findings.append(finding(Code.REGRESSION, figures=failed, limit_share=max_regression))
+    with_hits = {name for run in of_both(measured.tasks) for name, task in run.items() if task.hits}
+    return ComparisonFigures(
         base=[run.entry for run in runs[BASE]],
         new=[run.entry for run in runs[NEW]],
         name=first.name,
         users=first.users,
         window_s=first.window_s,
-        tasks=[
-            replace(
-                _compared(one, rates[one.name].more),
-                unanswered={BASE: rates[one.name].base_share, NEW: rates[one.name].new_share},
-            )
-            for one in found
-        ],
-        scores=[_compared(one, failed_more[one.name]) for one in compare(scores, looks, wider)],
-        response_scores=[_compared(one, None) for one in compare(response_scores, looks, wider)],
-        further=[_compared(one, None) for one in compare(further, looks, wider)],
-        missed_more=missed_more(missed),
-        not_compared=sorted({name for run in of_both(tasks) for name, task in run.items() if task.hits} - compared),
+        tasks=tasks,
+        scores=compared("scores"),
+        response_scores=compared("response_scores"),
+        further=compared("further"),
+        missed_more=missed_more(measured.missed),
+        not_compared=sorted(with_hits - names),
         looks=looks,
         stretch=wider,
         max_regression=max_regression,
         decision=decision,
         decisions=decisions,
         more_repeats=repeats,
-        findings=by_severity(
-            [
-                *conditions,
-                *warnings_of(runs),
-                *(
-                    finding(Code.FAILURE_RATES_DIFFER, name, base_share=one.base_share, new_share=one.new_share)
-                    for name, one in rates.items()
-                    if one.more and name not in compared
-                ),
-                *_too_few(runs, looks, decision, repeats),
-                *([finding(Code.REGRESSION, figures=failed, limit_share=max_regression)] if failed else []),
-            ]
-        ),
+        findings=by_severity(findings),
         of_runs=shared([run.verdict.warnings for run in of_both(runs)]),
         unequal_conditions=conditions,
     )
-    return Comparison(figures, {side: [run.recorded for run in of_side] for side, of_side in runs.items()})
 
 
 def _times(tasks: Tasks) -> dict[str, list[dict[str, float]]]:

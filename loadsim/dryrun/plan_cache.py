@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import Thread
 
+from loadsim.build_fingerprint import build_fingerprint
 from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.dryrun.rounds import Progress
@@ -35,6 +36,9 @@ REPORT_AFTER_S = 1.0
 
 POLL_S = 0.1
 """The interval at which a wait for the planning process checks if users see a line."""
+
+MOST_QUICK_USER_DAYS = 1000
+"""Medium users that are planned in about 10 s. More seldom have too few tasks in the window."""
 
 _MOST_BYTES = 1 << 26
 """The largest plan that is read from the cache; a plan has 1,440 numbers for each task and day."""
@@ -63,6 +67,21 @@ def planned_load(
         return None
     keep(scenario, software, made)
     return made
+
+
+def quick_load(scenario: Scenario, progress: Progress | None = None) -> PlannedLoad | None:
+    """Return the planned load of a scenario; None for one that is not in the cache and takes long to plan.
+
+    `progress` receives the finished share of the plan.
+    """
+    if scenario.run.mode == STRESS:
+        return None
+    software = build_fingerprint()
+    load = cached(scenario, software)
+    if load is None and scenario.users * scenario.run.days <= MOST_QUICK_USER_DAYS:
+        load = make_plan(scenario, progress=progress).load()
+        keep(scenario, software, load)
+    return load
 
 
 def cache_directory() -> Path:

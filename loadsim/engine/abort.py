@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from loadsim.engine.snapshot import LiveSnapshot, Recent
 from loadsim.findings.formats import percent
 from loadsim.model.records import FAILURES
 from loadsim.scenario.sections import AbortOn
-from loadsim.timinglog.facts import ABORT_ON, USERS_LOST
+from loadsim.timinglog.facts import ABORT_ON, USERS_LOST, EarlyEnd
 
 FEWEST_TASKS = 20
 """The share of failed tasks among fewer is no evidence."""
@@ -22,10 +22,10 @@ class AbortCheck:
         self._users = users
         self._recent = Recent(abort_on.period_s)
 
-    def judge(self, snapshot: LiveSnapshot) -> str | None:
+    def judge(self, snapshot: LiveSnapshot, lost: Sequence[str] = ()) -> EarlyEnd | None:
         """Return why the run should end now, with figure and limit; None if it should go on.
 
-        Only the work phase is judged, once it has lasted for the whole period.
+        Only the work phase is judged, once it has lasted for the whole period. Users of `lost` members have no session.
         """
         if snapshot.phase != "work":
             return None
@@ -33,16 +33,15 @@ class AbortCheck:
         lately = self._recent.stretch
         if lately is None or lately.seconds < self._abort_on.period_s:
             return None
+        by = USERS_LOST if lost else ABORT_ON
         limits, over = self._abort_on, f"over {self._abort_on.period_s:g} s"
         failed, ended = lately.ended(*FAILURES), lately.ended("ok", *FAILURES)
         if limits.failed_share is not None and ended >= FEWEST_TASKS and failed > limits.failed_share * ended:
-            return f"failed share {percent(failed / ended)} {over}, at most {percent(limits.failed_share)}"
-        lost = (self._users - self._recent.most_users_on) / self._users
-        if limits.lost_users is not None and lost > limits.lost_users:
-            return f"{percent(lost)} of the users without a session {over}, at most {percent(limits.lost_users)}"
+            return EarlyEnd(
+                by, f"failed share {percent(failed / ended)} {over}, at most {percent(limits.failed_share)}"
+            )
+        lost_share = (self._users - self._recent.most_users_on) / self._users
+        if limits.lost_users is not None and lost_share > limits.lost_users:
+            share, most = percent(lost_share), percent(limits.lost_users)
+            return EarlyEnd(by, f"{share} of the users without a session {over}, at most {most}")
         return None
-
-
-def ended_by(lost: Collection[str]) -> str:
-    """Return what ended a run by `abort_on`, with these members lost: their users count as without a session."""
-    return USERS_LOST if lost else ABORT_ON

@@ -1,4 +1,4 @@
-"""Samples of the generator's machine in each second of a run: cores, memory, retransmitted TCP segments."""
+"""A machine that makes load: its engines run to their end, and its log has samples of the machine and its probes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import platform
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -15,14 +15,19 @@ from typing import Any
 
 import psutil
 
+from loadsim.engine.clock import MonotonicClock
+from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.run_log import RunLog
 from loadsim.errors import ConfigError, machine_failures
 from loadsim.model.ports import Clock
 from loadsim.monitor.host_probe import ReadText, read_proc
+from loadsim.monitor.probes import OnFigures, OnSample, OpenedProbe, sampled
 from loadsim.monitor.system.core_times import core_times
 from loadsim.monitor.system.filesystems import run_storage
 from loadsim.monitor.system.wall_clock import clock_facts
-from loadsim.processes.event_loop import background_tasks
+from loadsim.processes.event_loop import background_tasks, calls_on_signal
+from loadsim.provisioning.hold import Hold
+from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
 from loadsim.timinglog.writer import TimingLogWriter
 
 LOG_NAME = "machine"
@@ -146,3 +151,31 @@ async def watched_machine(
     async with background_tasks(*samplers):
         yield
     log.facts({"ended": "completed"})
+
+
+async def run_engines(
+    coordinator: Coordinator,
+    log: RunLog,
+    probes: tuple[OpenedProbe, ...],
+    facts: Mapping[str, Any],
+    hold: Hold,
+    settle: Callable[[], Awaitable[None]],
+    *,
+    more: Callable[[], Mapping[str, Any]] = dict,
+    on_figures: OnFigures = lambda probe, figures: None,
+    on_sample: OnSample = lambda probe, figures: None,
+) -> None:
+    """Run the engines of a coordinator until they end; a signal stops them. Write the machine's log meanwhile.
+
+    `facts` and `more` are those of `watched_machine`, `on_figures` and `on_sample` those of `sampled`. At the end,
+    `settle` renews or releases the hold on the accounts, which also shows if it was lost.
+    """
+    clock = MonotonicClock()
+    with calls_on_signal(coordinator.stop), sampled(probes, log, clock, on_figures=on_figures, on_sample=on_sample):
+        async with watched_machine(log, clock, lambda: coordinator.start_ns, facts, more):
+            hold.used = True
+            await coordinator.run()
+        await settle()
+    end = EarlyEnd(ACCOUNTS_TAKEN, hold.lost) if hold.lost else coordinator.early_end
+    if end is not None:
+        log.facts(end.facts)

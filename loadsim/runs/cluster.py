@@ -26,6 +26,7 @@ from loadsim.cluster.placement import (
 from loadsim.cluster.prepare import PhaseProgress, Preparation
 from loadsim.cluster.security import Access
 from loadsim.cluster.worker_channels import worker_channels
+from loadsim.engine.abort import AbortCheck
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl, encode
@@ -33,7 +34,7 @@ from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
-from loadsim.processes.event_loop import LoopFactory, calls_on_signal
+from loadsim.processes.event_loop import calls_on_signal
 from loadsim.protocols.registry import needs_one_engine
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
@@ -92,9 +93,6 @@ class _Clients:
 
     access: Access
     wanted: int | None
-
-    def event_loop(self) -> LoopFactory | None:
-        return None
 
     def check(self, scenario: Scenario) -> Workload:
         workload = Workload(scenario)
@@ -234,7 +232,7 @@ async def _make_load(run: Run, assignments: Sequence[WorkerAssignment], open_cha
             StandaloneControl(MonotonicClock(), START_AHEAD_S),
             open_channel,
             MISSES,
-            judge=run.judge(),
+            judge=AbortCheck(run.scenario.abort_on, run.scenario.users).judge,
         )
         with calls_on_signal(coordinator.stop):
             await coordinator.run()

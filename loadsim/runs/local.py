@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.reasons import misnamed
+from loadsim.engine.abort import AbortCheck
 from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.event_log import Events
 from loadsim.engine.health import check_proc
@@ -20,10 +21,9 @@ from loadsim.errors import ConfigError, RunInvalid, machine_failures
 from loadsim.findings.formats import length
 from loadsim.model.partition import divide
 from loadsim.model.ports import Services
-from loadsim.monitor.host import machine_log
-from loadsim.monitor.machine_load import run_engines
+from loadsim.monitor.host import machine_log, run_engines
 from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes
-from loadsim.processes.event_loop import LoopFactory, fastest_loop
+from loadsim.processes.event_loop import fastest_loop
 from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise
@@ -45,6 +45,7 @@ from loadsim.scenario.document import EMBEDDED
 from loadsim.scenario.population import further_connections
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload, plan_digest
+from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
 from loadsim.timinglog.writer import TimingLogWriter
 
 
@@ -62,7 +63,8 @@ def run_locally(
     Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
     """
     check_proc()
-    return make_run(scenario, _ThisMachine(engines, pin), out, even_invalid=even_invalid, watcher=watcher)
+    place, loop = _ThisMachine(engines, pin), fastest_loop()
+    return make_run(scenario, place, out, even_invalid=even_invalid, watcher=watcher, loop_factory=loop)
 
 
 def check_machine(scenario: Scenario, engines: int | None, pin: bool) -> None:
@@ -91,9 +93,6 @@ class _ThisMachine:
     pin: bool
     engines: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
-
-    def event_loop(self) -> LoopFactory | None:
-        return fastest_loop()
 
     def check(self, scenario: Scenario) -> Workload:
         check_probes(scenario.name, scenario.probes)
@@ -166,7 +165,11 @@ class _ThisMachine:
             for lacking in misnamed(run.scenario.criteria, probe, figures):
                 run.watcher.warning(f"warning: {lacking.text}")
 
-        coordinator = Coordinator(begins, events, watch, judge=run.judge(hold))
+        def judge(snapshot: LiveSnapshot, lost: Sequence[str]) -> EarlyEnd | None:
+            return EarlyEnd(ACCOUNTS_TAKEN, hold.lost) if hold.lost else abort_check.judge(snapshot, lost)
+
+        abort_check = AbortCheck(run.scenario.abort_on, run.scenario.users)
+        coordinator = Coordinator(begins, events, watch, judge=judge)
         with machine_failures(lambda line: RunInvalid(line) if coordinator.start_ns else ConfigError(line)):
             await run_engines(
                 coordinator,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from loadsim.audit.audit import audit
-from loadsim.engine.abort import AbortCheck, ended_by
 from loadsim.engine.event_log import Events
-from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, LogError, machine_failures
 from loadsim.model.ports import Services
 from loadsim.monitor.collector import collected
@@ -27,7 +25,6 @@ from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import Watcher
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
-from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.users.plugin_tasks import check_plugin_tasks
@@ -73,24 +70,9 @@ class Run:
             withdraw(self.directory)
             raise
 
-    def judge(self, hold: Hold | None = None) -> Callable[[LiveSnapshot, Sequence[str]], EarlyEnd | None]:
-        """Return the `judge` of the load's coordinator: by `abort_on`, and by the `hold` on the accounts."""
-        abort_check = AbortCheck(self.scenario.abort_on, self.scenario.users)
-
-        def judge(snapshot: LiveSnapshot, lost: Sequence[str]) -> EarlyEnd | None:
-            why = abort_check.judge(snapshot)
-            if hold is not None and hold.lost:
-                return EarlyEnd(ACCOUNTS_TAKEN, hold.lost)
-            return EarlyEnd(ended_by(lost), why) if why else None
-
-        return judge
-
 
 class Place(Protocol):
     """The machines that make the load of one run: this one, or the clients of a cluster."""
-
-    def event_loop(self) -> LoopFactory | None:
-        """Return the factory of the run's event loop; None for asyncio's own."""
 
     def check(self, scenario: Scenario) -> Workload:
         """Return the plans of the users after all checks that need no server. Raises `ConfigError`."""
@@ -107,7 +89,15 @@ class Place(Protocol):
         """
 
 
-def make_run(scenario: Scenario, place: Place, out: Path | None, *, even_invalid: bool, watcher: Watcher) -> RunResult:
+def make_run(
+    scenario: Scenario,
+    place: Place,
+    out: Path | None,
+    *,
+    even_invalid: bool,
+    watcher: Watcher,
+    loop_factory: LoopFactory | None = None,
+) -> RunResult:
     """Make a run at a place, in a new directory: `out`, or one in `runs` named after the scenario.
 
     A run that cannot become valid by its plan is refused, unless `even_invalid`. Raises as `Place.loaded`.
@@ -123,7 +113,7 @@ def make_run(scenario: Scenario, place: Place, out: Path | None, *, even_invalid
         ):
             load = load_of_plan(scenario, watcher, even_invalid=even_invalid)
             this_run = Run(workload, random_run_id(began), directory, services, server, load, watcher)
-            return run(_execute(this_run, place), place.event_loop())
+            return run(_execute(this_run, place), loop_factory)
 
 
 async def _execute(this_run: Run, place: Place) -> RunResult:

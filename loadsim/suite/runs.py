@@ -15,12 +15,12 @@ from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, PlannedR
 from loadsim.campaign.runs import CampaignRun
 from loadsim.comparison.comparison import NotComparable, compare_runs
 from loadsim.dryrun.forecast import forecast, refusal
+from loadsim.dryrun.plan_cache import quick_load
 from loadsim.errors import ConfigError, together
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.runs.directory import path_component
 from loadsim.runs.local import run_locally
-from loadsim.runs.quick_load import quick_load
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.suite import Slot, Suite
 from loadsim.suite.cells import scenarios_of, terms_of

@@ -26,7 +26,7 @@ _OF_MONITORS = frozenset(("at_ns", "wall_clock_ns", "wall_clock_error_ns", "prob
 
 
 class SampledClock(TypedDict):
-    """A reading of the controller's clock (`cluster.clock_sync`)."""
+    """A reading of the controller's clock (`cluster.channel`)."""
 
     at_ns: Instant_ns
     controller_ns: Instant_ns

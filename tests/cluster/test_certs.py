@@ -27,8 +27,8 @@ from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster import certs
 from loadsim.cluster.address import control_address
 from loadsim.cluster.agent import Agent, serve
+from loadsim.cluster.controller import scheduler_at
 from loadsim.cluster.own_dask import PAGES_ADDRESS, Client, Scheduler, Security, Worker
-from loadsim.cluster.scheduler import scheduler_at
 from loadsim.cluster.security import access_to, mutual_tls
 from loadsim.errors import ConfigError
 

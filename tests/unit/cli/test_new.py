@@ -8,7 +8,7 @@ import pytest
 from loadsim.cli import main, parser
 from loadsim.cli.new import LEAST_TRY, PASSWORD_VARIABLE, TRY_OPTIONS
 from loadsim.dryrun.forecast import forecast, refusal
-from loadsim.runs.quick_load import quick_load
+from loadsim.dryrun.plan_cache import quick_load
 from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.scenario.server import Server
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadsim.engine.abort import FEWEST_TASKS, AbortCheck, ended_by
+from loadsim.engine.abort import FEWEST_TASKS, AbortCheck
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.scenario.sections import AbortOn
 
@@ -27,8 +27,8 @@ def ended(abort_on: AbortOn, course: Course, seconds: int = 100) -> tuple[int, s
     """The second in which it is called hopeless, and why; None when it never is."""
     hopeless = AbortCheck(abort_on, USERS)
     for second in range(seconds):
-        if why := hopeless.judge(course(second)):
-            return second, why
+        if end := hopeless.judge(course(second)):
+            return second, end.why
     return None
 
 
@@ -104,4 +104,7 @@ def test_users_of_engines_that_never_came_are_lost_too() -> None:
 @pytest.mark.parametrize(("lost", "by"), [([], "abort_on"), (["c2"], "users lost")])
 def test_an_end_after_a_loss_says_nothing_about_the_server(lost: list[str], by: str) -> None:
     """The users of a lost client or engine count as users without a session."""
-    assert ended_by(lost) == by
+    check = AbortCheck(AbortOn(lost_users=0.4), USERS)
+    ends = [check.judge(at(second, users_on=50), lost) for second in range(31)]
+    assert ends[-1] is not None
+    assert (ends[:-1], ends[-1].by) == ([None] * 30, by)

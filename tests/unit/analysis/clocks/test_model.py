@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loadsim.analysis.clocks.model import MOST_RATE, WANDER, OtherClock, Reading
-from loadsim.cluster.clock_sync import read_clock, reading_of
+from loadsim.cluster.channel import read_clock, reading_of
 
 SECOND = 10**9
 
