@@ -129,32 +129,33 @@ class Agent(WorkerPlugin):
         return await asyncio.to_thread(lambda: {"files": left_files(directory), "in_use": in_use(directory)})
 
     async def read_file(self, run: str, file: str, offset: int, length: int) -> bytes:
-        return await asyncio.to_thread(self._read, run, file, offset, length)
+        def read() -> bytes:
+            with (self._directory(run) / file).open("rb") as opened:
+                opened.seek(offset)
+                return opened.read(length)
 
-    def _read(self, run: str, file: str, offset: int, length: int) -> bytes:
-        with (self._directory(run) / file).open("rb") as opened:
-            opened.seek(offset)
-            return opened.read(length)
+        return await asyncio.to_thread(read)
 
     async def discard_run(self, run: str, collected: dict[str, int]) -> None:
-        """Remove a run's directory, as the controller has these files of these lengths.
+        """Remove a run's directory, of which the controller has these files, with these lengths.
 
-        Raises `ConfigError` if that is not all, or files may still grow: a worker may write, or an engine that
+        Raises `ConfigError` if there are others, or while files may still grow: a worker may write, or an engine that
         outlives a killed worker.
         """
-        await asyncio.to_thread(self._discard, run, collected)
 
-    def _discard(self, run: str, collected: dict[str, int]) -> None:
-        directory = self._directory(run)
-        if not directory.exists():
-            return
-        if in_use(directory):
-            raise ConfigError(f"run {run}: expected that it has ended, found processes of it at work")
-        if left_files(directory) != collected:
-            raise ConfigError(
-                f"run {run}: expected that its files are complete, found that they have grown: collect again"
-            )
-        shutil.rmtree(directory)
+        def discard() -> None:
+            directory = self._directory(run)
+            if not directory.exists():
+                return
+            if in_use(directory):
+                raise ConfigError(f"run {run}: expected that it has ended, found processes of it at work")
+            if left_files(directory) != collected:
+                raise ConfigError(
+                    f"run {run}: expected that its files are complete, found that they have grown: collect again"
+                )
+            shutil.rmtree(directory)
+
+        await asyncio.to_thread(discard)
 
     async def test_storage(self, comm: Comm) -> Status:
         """Relay lines between this connection to the controller and a storage test of this machine.

@@ -82,6 +82,19 @@ async def collect(
     await ask(DISCARD_RUN, collected=listed["files"])
 
 
+async def collect_all(cluster: Cluster, run: str, out: Path, end_limits_s: Mapping[str, float]) -> list[str]:
+    """Collect from several clients at the same time, as `collect`. Return a line for each whose logs stay there."""
+
+    async def collect_one(name: str) -> str | None:
+        try:
+            await collect(cluster, name, run, out, end_limits_s[name])
+        except (ConfigError, RunInvalid) as failure:
+            return str(failure)
+        return None
+
+    return [line for line in await asyncio.gather(*map(collect_one, end_limits_s)) if line is not None]
+
+
 OF_NO_RUN = ""
 """The run in the file of a monitor, which may be next to the logs of any run."""
 

@@ -32,6 +32,7 @@ from loadsim.cluster.placement import (
 from loadsim.cluster.prepare import Change, Inspected, PhaseProgress, Prepared
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME, listening_at, locked
+from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import Message, Over, Refused, Stop, decode, encode
 from loadsim.engine.coordinator import Coordinator, start_engine
 from loadsim.engine.event_log import Events, closed_at_last
@@ -39,7 +40,7 @@ from loadsim.engine.health import check_proc
 from loadsim.engine.participant import RemoteControl
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
 from loadsim.monitor.host import machine_log, run_engines
-from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes
+from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes, sampled
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.processes.event_loop import background_tasks
@@ -179,14 +180,9 @@ async def make_load(
         async with background_tasks(
             act_on_loss(assigned, controller.link, control, coordinator, events), _listen(controller, control, readings)
         ):
+            probing = sampled(probes, log, MonotonicClock())
             await run_engines(
-                coordinator,
-                log,
-                probes,
-                environment,
-                hold,
-                hold.release,
-                more=lambda: readings.pop() if readings else {},
+                coordinator, log, probing, environment, hold, hold.release, lambda: readings.pop() if readings else {}
             )
         if control.early_end is not None and not hold.lost:
             log.facts(control.early_end.facts)

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 from loadsim.engine.control import LONGEST_LINE_BYTES
@@ -74,26 +74,17 @@ def _socket_path(directory: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-@contextmanager
-def _bound(directory: Path) -> Iterator[socket.socket]:
-    with _socket_path(directory) as path, socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(path))
-        path.chmod(0o600)
-        try:
-            yield bound
-        finally:
-            path.unlink(missing_ok=True)
-
-
 @asynccontextmanager
 async def listening_at(directory: Path, attend: Attend) -> AsyncIterator[None]:
     """Listen on the socket in a directory while the block lasts."""
-    with _bound(directory) as bound:
-        server = await asyncio.start_unix_server(attend, sock=bound, limit=LONGEST_LINE_BYTES)
+    with _socket_path(directory) as path, socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
         try:
-            yield
+            path.chmod(0o600)
+            with closing(await asyncio.start_unix_server(attend, sock=bound, limit=LONGEST_LINE_BYTES)):
+                yield
         finally:
-            server.close()
+            path.unlink(missing_ok=True)
 
 
 async def connect(directory: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

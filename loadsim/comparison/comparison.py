@@ -174,10 +174,9 @@ class _Measured(NamedTuple):
 def _measured(runs: Sides) -> _Measured:
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
-    keys = {"scores": "scores_ms", "response_scores": "response_scores_ms", "further": "further_ms"}
     times = {
-        name: _samples({side: [getattr(run.entry, key) for run in of_side] for side, of_side in runs.items()})
-        for name, key in keys.items()
+        key: _samples({side: [getattr(run.entry, f"{key}_ms") for run in of_side] for side, of_side in runs.items()})
+        for key in ("scores", "response_scores", "further")
     }
     weighted = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
     scored = {name: rate for name, rate in rates.items() if name in weighted}
@@ -257,11 +256,13 @@ def _figures(
 
 def _times(tasks: Tasks) -> dict[str, list[dict[str, float]]]:
     """Return the 95th percentiles of the tasks with hits, by side and run."""
-
-    def times(of_run: Mapping[str, TaskFigures]) -> dict[str, float]:
-        return {name: p95_ms for name, task in of_run.items() if (p95_ms := task.service.p95_ms) is not None}
-
-    return {side: [times(of_run) for of_run in of_side] for side, of_side in tasks.items()}
+    return {
+        side: [
+            {name: p95_ms for name, task in of_run.items() if (p95_ms := task.service.p95_ms) is not None}
+            for of_run in of_side
+        ]
+        for side, of_side in tasks.items()
+    }
 
 
 def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sampled]:

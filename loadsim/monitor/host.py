@@ -7,7 +7,7 @@ import platform
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,7 +21,6 @@ from loadsim.engine.run_log import RunLog
 from loadsim.errors import ConfigError, machine_failures
 from loadsim.model.ports import Clock
 from loadsim.monitor.host_probe import ReadText, read_proc
-from loadsim.monitor.probes import OnFigures, OnSample, OpenedProbe, sampled
 from loadsim.monitor.system.core_times import core_times
 from loadsim.monitor.system.filesystems import run_storage
 from loadsim.monitor.system.wall_clock import clock_facts
@@ -156,23 +155,19 @@ async def watched_machine(
 async def run_engines(
     coordinator: Coordinator,
     log: RunLog,
-    probes: tuple[OpenedProbe, ...],
+    probing: AbstractContextManager[object],
     facts: Mapping[str, Any],
     hold: Hold,
     settle: Callable[[], Awaitable[None]],
-    *,
     more: Callable[[], Mapping[str, Any]] = dict,
-    on_figures: OnFigures = lambda probe, figures: None,
-    on_sample: OnSample = lambda probe, figures: None,
 ) -> None:
-    """Run the engines of a coordinator until they end; a signal stops them. Write the machine's log meanwhile.
+    """Run the engines of a coordinator until they end; a signal stops them. Meanwhile write the machine's log.
 
-    `facts` and `more` are those of `watched_machine`, `on_figures` and `on_sample` those of `sampled`. At the end,
-    `settle` renews or releases the hold on the accounts, which also shows if it was lost.
+    `probing` samples probes (`probes.sampled`), `facts` and `more` are those of `watched_machine`. At the end, `settle`
+    renews or releases the hold on the accounts, which shows if it was lost.
     """
-    clock = MonotonicClock()
-    with calls_on_signal(coordinator.stop), sampled(probes, log, clock, on_figures=on_figures, on_sample=on_sample):
-        async with watched_machine(log, clock, lambda: coordinator.start_ns, facts, more):
+    with calls_on_signal(coordinator.stop), probing:
+        async with watched_machine(log, MonotonicClock(), lambda: coordinator.start_ns, facts, more):
             hold.used = True
             await coordinator.run()
         await settle()

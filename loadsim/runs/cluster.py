@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES
-from loadsim.cluster.collect import collect
+from loadsim.cluster.collect import collect_all
 from loadsim.cluster.controller import MISSES, Cluster, cluster_at
 from loadsim.cluster.placement import (
     Fingerprints,
@@ -150,20 +150,12 @@ class _Clients:
             " brings what is left there"
         )
         end_limit_s = run.scenario.cluster.control_limit_s + END_LIMIT_S
-
-        async def collect_one(name: str) -> str | None:
-            try:
-                await collect(cluster, name, run.run_id, run.directory, 0.0 if clients[name] else end_limit_s)
-            except (ConfigError, RunInvalid) as failure:
-                return str(failure)
-            return None
-
+        limits_s = {name: 0.0 if lost else end_limit_s for name, lost in clients.items()}
         try:
-            failures = await asyncio.gather(*map(collect_one, clients))
+            left = await collect_all(cluster, run.run_id, run.directory, limits_s)
         except asyncio.CancelledError:
             run.watcher.warning(later)
             raise
-        left = [failure for failure in failures if failure is not None]
         for line in [*left, later] if left else ():
             run.watcher.warning(line)
 

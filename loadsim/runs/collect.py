@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
-from loadsim.cluster.collect import check_run, collect
+from loadsim.cluster.collect import check_run, collect_all
 from loadsim.cluster.controller import cluster_at
 from loadsim.cluster.security import Access
 from loadsim.errors import ConfigError, RunInvalid
@@ -41,16 +40,11 @@ async def _collect(access: Access, run_id: str, out: Path, watcher: Watcher) -> 
     if not names:
         raise ConfigError(f"run {run_id}: expected a run that some client has, found none; see loadsim cluster collect")
     async with cluster_at(access) as cluster:
-        failures = await asyncio.gather(
-            *(collect(cluster, name, run_id, out) for name in names), return_exceptions=True
-        )
-    problems = [failure for failure in failures if isinstance(failure, BaseException)]
-    for problem in problems:
-        if not isinstance(problem, ConfigError | RunInvalid):
-            raise problem
-        watcher.warning(str(problem))
-    if problems:
-        raise RunInvalid(f"run {run_id}: expected the logs of {len(names)} clients, found {len(names) - len(problems)}")
+        left = await collect_all(cluster, run_id, out, dict.fromkeys(names, 0.0))
+    for line in left:
+        watcher.warning(line)
+    if left:
+        raise RunInvalid(f"run {run_id}: expected the logs of {len(names)} clients, found {len(names) - len(left)}")
     return write_summary(out, watcher)
 
 

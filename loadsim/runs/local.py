@@ -12,6 +12,7 @@ from typing import Any
 
 from loadsim.analysis.reasons import misnamed
 from loadsim.engine.abort import AbortCheck
+from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.event_log import Events
 from loadsim.engine.health import check_proc
@@ -22,7 +23,7 @@ from loadsim.findings.formats import length
 from loadsim.model.partition import divide
 from loadsim.model.ports import Services
 from loadsim.monitor.host import machine_log, run_engines
-from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes
+from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
 from loadsim.processes.event_loop import fastest_loop
 from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.provisioning.hold import Hold, held
@@ -170,14 +171,8 @@ class _ThisMachine:
 
         abort_check = AbortCheck(run.scenario.abort_on, run.scenario.users)
         coordinator = Coordinator(begins, events, watch, judge=judge)
+        probing = sampled(
+            probes, log, MonotonicClock(), on_figures=warn, on_sample=lambda *sample: samples.append(sample)
+        )
         with machine_failures(lambda line: RunInvalid(line) if coordinator.start_ns else ConfigError(line)):
-            await run_engines(
-                coordinator,
-                log,
-                probes,
-                self.facts,
-                hold,
-                hold.renew,
-                on_figures=warn,
-                on_sample=lambda probe, figures: samples.append((probe, figures)),
-            )
+            await run_engines(coordinator, log, probing, self.facts, hold, hold.renew)
