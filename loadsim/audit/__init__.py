@@ -1,1 +1,1 @@
-"""Every mail accounted for: the mailboxes after a run, held against the records of its logs."""
+"""Account for every mail: compare the mailboxes after a run with the records of its logs."""

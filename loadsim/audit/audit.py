@@ -1,4 +1,4 @@
-"""The audit of a run: each mailbox is read once, and held against the run's records."""
+"""The audit of a run: each mailbox is read once, and compared with the run's records."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from loadsim.timinglog.audited import AuditRecord, write_audit
 from loadsim.timinglog.reader import TimingLog
 
 MOST_LISTED = 20
-"""The most faults of a code in `audit.json`; `audit.csv` has all."""
+"""The most faults per code in `audit.json`; `audit.csv` has all of them."""
 
 PAUSE_S = 2.0
-"""The pause before mailboxes to which mail is still under way are read again."""
+"""The pause before mailboxes with mail under way to them are read again."""
 
 COLUMNS = ("code", "message_id", "user", "folder", "wanted")
 
@@ -49,13 +49,13 @@ async def audit(
     progress: Progress,
     hold: Hold | None = None,
 ) -> AuditRecord:
-    """Audit the run in this directory, whose log this is; write `audit.json` and `audit.csv` there.
+    """Audit the run in this directory, which has this log; write `audit.json` and `audit.csv` there.
 
-    `hold` is that of the run on its accounts. Without it, no other loadsim may have used them since.
+    `hold` is the run's hold on its accounts. Without it, no other loadsim may have used them since the run.
 
-    Mailboxes that lack accepted mail which no user has seen are read again until `limits.drain` is over. An audit that
-    was interrupted, or could not read some mailboxes, leaves `audit.sqlite`, with which the next one goes on. The
-    result of an earlier one that has read more mailboxes is kept.
+    A mailbox is read again until the end of `limits.drain` while it lacks accepted mail that no user has seen. An audit
+    that was interrupted, or could not read some mailboxes, leaves `audit.sqlite`, from which the next audit continues.
+    The result of an earlier audit is kept if that audit read more mailboxes.
 
     Raises `ConfigError` if the scenario is not that of the run, if the directory cannot be written to, or if another
     loadsim works on the accounts, or has done so since the run.
@@ -68,7 +68,7 @@ async def audit(
         async with nullcontext(hold) if hold else held(accounts, services, "audit", run, after=True) as hold:
             await auditor.read_all(accounts, services, partial(progress, "audit"))
             await hold.renew(limit_s=None)
-            if hold.failure:  # others may have worked on the mailboxes: the next audit finds out
+            if hold.failure:  # unknown if others used the mailboxes: the next audit finds out
                 file.unread(accounts[0].number, hold.failure.removeprefix(f"{name_of(accounts[0])}: "))
         if hold.lost:
             file.forget()
@@ -87,7 +87,7 @@ async def audit(
 
 
 def _check_scenario(directory: Path, log: TimingLog, scenario: Scenario) -> None:
-    """Check that a scenario has the load, the accounts and the allowed faults of the run. Raises `ConfigError`."""
+    """Check that a scenario has the load, accounts and allowed faults of the run. Raises `ConfigError`."""
     other_load = log.header.scenario_digest not in (None, scenario.digest())  # other users, or another start state
     others = log.header.accounts_digest not in (None, scenario.accounts_digest())  # or in another order
     if other_load or others or scenario.audit_allow != log.header.audit_allow:
@@ -109,7 +109,7 @@ class Auditor:
     async def read_all(
         self, accounts: Sequence[Account], services: Services, progress: Callable[[int, int], None]
     ) -> None:
-        """Read and judge all mailboxes that are not in the file; again those to which mail is still under way."""
+        """Read and judge all mailboxes that are not in the file yet, and repeatedly those with mail under way."""
         scenario, file, run = self._workload.scenario, self._file, self._log.sources[0].run
 
         async def work(account: Account, mailbox: Provisioning) -> None:
@@ -130,7 +130,7 @@ class Auditor:
             await read([scenario.account(user) for user in waiting])
 
     def judge(self, user: int, found: Sequence[HeldCopy]) -> Judged:
-        """Hold what was found in a mailbox against the records, and keep the result."""
+        """Compare the copies found in a mailbox with the records, and keep the result."""
         known = self._workload.scenario.initialise != "never"
         expected = ExpectedMail(user, start_of(self._workload, user) if known else None)
         expected.replay(self._file.events(user))
@@ -140,12 +140,12 @@ class Auditor:
 
     @property
     def unsure_senders(self) -> list[int]:
-        """The users whose records are not whole."""
+        """The users whose records are incomplete."""
         return [int(user) for user in np.flatnonzero(~self._complete) if user]
 
     @cached_property
     def _complete(self) -> NDArray[np.bool_]:
-        """For each user, whether all that they did is in the log: its engine reached the end, and did not fail."""
+        """True for each user whose actions are all in the log, since their engine reached the end without a fault."""
         users = np.arange(self._workload.scenario.users + 1)
         engines = [source for source in self._log.sources if source.simulates]
         good = [
@@ -163,7 +163,7 @@ class Auditor:
 
     @cached_property
     def by_plugins(self) -> NDArray[np.bool_]:
-        """For each user, whether they do tasks of plug-ins, which may do anything, unrecorded."""
+        """True for each user with tasks of plug-ins, which may do anything without a record."""
         scenario, group = self._workload.scenario, self._workload.population.group
         tasks, users = scenario.plugin_tasks, range(1, scenario.users + 1)
         return np.array(
@@ -196,7 +196,7 @@ def _finding(user: int, fault: Fault, run: str, scenario: Scenario) -> Finding:
 
 
 def record_of(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) -> AuditRecord:
-    """Return the result of an audit with these totals."""
+    """Return the record of an audit with these totals."""
     unread = [
         finding(Code.MAILBOX_UNREAD, name_of(scenario.account(user)), why=why)
         for user, why in file.failures(MOST_LISTED)

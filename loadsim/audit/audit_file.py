@@ -1,6 +1,6 @@
-"""The records of a run by mailbox, and what its audit has found so far, in a file: neither need fit into memory.
+"""A file with the records of a run by mailbox, and its audit's results so far: neither need fit into memory.
 
-A million messages make some six million records, about 400 MB. The file also lets an audit that was interrupted go on.
+A million messages make about six million records, or 400 MB. From the file, an interrupted audit can continue.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ CREATE TABLE bounce (user INTEGER, status TEXT, times INTEGER);
 CREATE TABLE fault (user INTEGER, code TEXT, message BLOB, folder TEXT, wanted TEXT, sender INTEGER, under_way INTEGER);
 """
 
-_USED = [event not in ("missing", "doubled", "unlisted", "altered") for event in EVENTS]  # the mailbox itself is read
+_USED = [
+    event not in ("missing", "doubled", "unlisted", "altered") for event in EVENTS
+]  # the audit reads the mailbox itself
 
 
 class AuditTotals(NamedTuple):
-    """The mailboxes that were read, those that were not, and those of users whose records are not whole; messages."""
+    """The numbers of mailboxes read, unread and without complete records, and of messages and unknown ones."""
 
     mailboxes: int
     unread: int
@@ -53,7 +55,7 @@ class AuditFile:
         self._sql = connection
 
     def events(self, user: int) -> Iterator[MailEvent]:
-        """Yield the events of a mailbox: first those of acceptance, which others have recorded."""
+        """Yield the events of a mailbox, first the acceptances, which other users have recorded."""
         rows = self._sql.execute(
             "SELECT event, message, folder, sender FROM mail WHERE user = ? ORDER BY event != ?, rowid",
             (user, EVENT["accepted"]),
@@ -62,7 +64,7 @@ class AuditFile:
             yield MailEvent(EVENTS[event], message.decode("ascii"), folder, sender)
 
     def take(self, user: int, judged: Judged) -> None:
-        """Keep the result of a mailbox, in place of an earlier one."""
+        """Keep the result of a mailbox, and replace an earlier one."""
         with self._sql:
             self._sql.execute("DELETE FROM fault WHERE user = ?", (user,))
             self._sql.execute(
@@ -70,14 +72,11 @@ class AuditFile:
             )
             self._sql.executemany(
                 "INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (user, each.code.id, each.message.encode(), each.folder, each.wanted, each.sender, each.under_way)
-                    for each in judged.faults
-                ],
+                [(user, fault.code.id, fault.message.encode(), fault.folder, *fault[3:]) for fault in judged.faults],
             )
 
     def bounced(self, user: int, bounces: Mapping[str, int]) -> None:
-        """Keep the bounces in a mailbox, in place of earlier ones."""
+        """Keep the number of bounces in a mailbox by status, and replace earlier ones."""
         with self._sql:
             self._sql.execute("DELETE FROM bounce WHERE user = ?", (user,))
             rows = [(user, status, times) for status, times in bounces.items()]
@@ -92,11 +91,11 @@ class AuditFile:
             self._sql.execute("REPLACE INTO box VALUES (?, 0, 0, 1, ?)", (user, why))
 
     def is_read(self, user: int) -> bool:
-        found = self._sql.execute("SELECT 1 FROM box WHERE user = ? AND why IS NULL", (user,))
-        return found.fetchone() is not None
+        rows = self._sql.execute("SELECT 1 FROM box WHERE user = ? AND why IS NULL", (user,))
+        return rows.fetchone() is not None
 
     def forget(self) -> None:
-        """Forget what was read."""
+        """Forget that mailboxes were read."""
         with self._sql:
             self._sql.execute("DELETE FROM box")
 
@@ -105,26 +104,26 @@ class AuditFile:
         return [user for (user,) in self._sql.execute("SELECT DISTINCT user FROM fault WHERE under_way ORDER BY user")]
 
     def settle(self, unsure_senders: Iterable[int]) -> AuditTotals:
-        """Join the faults of all mailboxes, for `faults`. Return the totals.
+        """Combine the faults of all mailboxes for `faults`. Return the totals.
 
-        A message without place in its mailbox was for others if the records name it, or if it is missing elsewhere,
-        which is then the same fault. It is not judged if its sender's records are not whole.
+        A stray message, which does not belong in its mailbox, was misdelivered if the records name it, or if another
+        mailbox lacks it; then both faults are one. It is not judged if its sender's records are incomplete.
         """
         sql = self._sql
         misdelivered = Code.MAIL_MISDELIVERED.id
         with sql:
             sql.executescript(_SETTLED)
-            # 1. Messages that are missing elsewhere.
+            # 1. Strays that another mailbox lacks.
             pairs = sql.execute(_PAIRS, (Code.MAIL_LOST.id,)).fetchall()
             sql.executemany("DELETE FROM settled WHERE at = ?", [(missing,) for _, missing in pairs])
             sql.executemany(
                 "UPDATE settled SET code = ?, stray = 0 WHERE at = ?", [(misdelivered, stray) for stray, _ in pairs]
             )
-            # 2. Messages whose senders are not judged.
+            # 2. Strays whose senders have incomplete records.
             sql.executemany("INSERT INTO unsure VALUES (?)", [(user,) for user in unsure_senders])
             sql.execute("DELETE FROM settled WHERE stray AND sender IN (SELECT user FROM unsure)")
-            # 3. Messages of another user's start state, and those that the records name, in one pass over the records:
-            # some may be delivered, though unanswered.
+            # 3. Strays of another user's start state, and those that the records name, in one pass over the records:
+            # some may have been delivered although the server did not answer.
             sql.execute(
                 "UPDATE settled SET code = ?, stray = 0 WHERE stray AND (substr(message, 1, 1) = ? OR message IN"
                 " (SELECT message FROM mail WHERE event IN (?, ?, ?)))",
@@ -137,11 +136,11 @@ class AuditFile:
 
     def counts(self) -> dict[Code, int]:
         """Return the number of faults by code, in the order of the catalogue."""
-        found = dict(self._sql.execute("SELECT code, count(*) FROM settled GROUP BY code"))
-        return {code: found[code.id] for code in Code if code.id in found}
+        counts = dict(self._sql.execute("SELECT code, count(*) FROM settled GROUP BY code"))
+        return {code: counts[code.id] for code in Code if code.id in counts}
 
     def faults(self, most: int = -1) -> Iterator[tuple[int, Fault]]:
-        """Yield users and faults in the order of their codes and users; at most this many of each code."""
+        """Yield users and faults in the order of codes, then of users; at most this many of each code."""
         for code in self.counts():
             rows = self._sql.execute(
                 "SELECT user, message, folder, wanted FROM settled WHERE code = ? ORDER BY user, at LIMIT ?",
@@ -151,7 +150,7 @@ class AuditFile:
                 yield user, Fault(code, message.decode("ascii"), folder, wanted)
 
     def failures(self, most: int) -> list[tuple[int, str]]:
-        """Return the first users whose mailboxes could not be read, and why."""
+        """Return the first users whose mailboxes could not be read, with the reasons."""
         return self._sql.execute(
             "SELECT user, why FROM box WHERE why IS NOT NULL ORDER BY user LIMIT ?", (most,)
         ).fetchall()
@@ -175,12 +174,12 @@ JOIN
     AS missing
 USING (message, nth)
 """
-"""Messages without place in their mailbox, each with the same message that is missing in another."""
+"""Strays, each paired with the lack of the same message in another mailbox."""
 
 
 @contextmanager
 def open_audit_file(path: Path, log: TimingLog) -> Iterator[AuditFile]:
-    """Yield the file in this file, which is made from the log unless an interrupted audit has left it.
+    """Open the file that an interrupted audit has left, or make a new one from the log.
 
     Raises `ConfigError` if the file cannot be written.
     """
@@ -199,12 +198,12 @@ def open_audit_file(path: Path, log: TimingLog) -> Iterator[AuditFile]:
 
 
 def _version(log: TimingLog) -> int:
-    """Return the `user_version` of a file with all records: logs may be added to a run (`loadsim cluster collect`)."""
+    """Return the `user_version` of a file with all records: `loadsim cluster collect` may add logs to a run."""
     return 1 + sum(stream.count for stream in log.streams["mails"]) % (1 << 30)
 
 
 def _fill(connection: sqlite3.Connection, log: TimingLog) -> None:
-    """Write the records of a log; copies that its lists seem to leave out are unsure, as an unread one may be there."""
+    """Write the records of a log. If lists seem to leave out their senders, the senders' copies are unsure."""
     connection.executescript(
         "DROP TABLE IF EXISTS mail; DROP TABLE IF EXISTS box; DROP TABLE IF EXISTS bounce;"
         "DROP TABLE IF EXISTS fault;" + _SCHEMA

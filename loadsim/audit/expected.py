@@ -1,14 +1,14 @@
-"""The mail that a mailbox must hold after a run: its start state, and what the records say was done since.
+"""The mail that a mailbox must contain after a run, by its start state and the recorded events since.
 
-Each event changes the copies of a message, a copy being a folder and the flags that it must have:
+Each event changes the copies of a message. A copy is a folder, and the flags that the copy must have there:
 
     accepted            the Inbox has a copy, unless it has arrived already
-    seen, found         the first accounts for that copy; each further one is a copy that the server made
-    left                names the folder, instead of the Inbox, that the next event takes a copy from
+    seen, found         the first one confirms that copy; each further one is a copy that the server made
+    left                names the folder from which the next event takes a copy, instead of the Inbox
     moved, deleted      a copy goes from there to `folder`, with its flags
     copied              `folder` has a further copy, with the flags that all copies have
     saved               `folder` has a copy that is seen; in the calendar, it replaces all others
-    expunged            `folder` has a copy less
+    expunged            `folder` has one copy less
     read, answered ...  a copy in `folder` has this flag
     unsure              from now on, a copy may also be in `folder`; after `left`, one may be gone
 """
@@ -52,13 +52,12 @@ class InitialMail(NamedTuple):
 
 @dataclass(slots=True)
 class Expected:
-    """The copies of a message that a mailbox must hold, and the folders from which one was `expunged`.
+    """The copies of a message that a mailbox must contain, and the folders from which one was `expunged`.
 
-    `surplus` of them were made by the server, as the records show; `filed` has the folders that should have
-    had none of these, where the server may have put one that is missing elsewhere. A message that is `strange` was
-    never put there.
-    After a command that failed, the copies may be in other folders, `places`, and have other flags, but none is lost.
-    `arrived`: its user has seen it, or it was there before. `given` are the flags that a copy has ever had.
+    As the records show, the server made `surplus` of them. `filed` has the folders in which users found such a copy:
+    the server may have put one there that is missing elsewhere. A `strange` message was never put into the mailbox.
+    After a failed command, copies may be in other folders, `places`, and have other flags, but none is lost.
+    `arrived`: its user has seen it, or it was there before. `given` are all flags that a copy has ever had.
     """
 
     copies: list[tuple[str, Flags]] = field(default_factory=list)
@@ -72,12 +71,12 @@ class Expected:
     given: Flags = NONE
 
     def take(self, folder: str) -> Flags:
-        """Remove a copy from a folder. Return its flags; of several copies, those that all have."""
+        """Remove a copy from a folder. Return its flags, or the common flags of several copies."""
         there = [flags for at, flags in self.copies if at == folder]
         if not there:
             if moved := next((copy for copy in self.copies if copy[0] in self.places), None):
                 self.copies.remove(moved)
-            elif folder not in self.places:  # the server has made a copy that its user has found
+            elif folder not in self.places:  # the user found a copy that the server has made
                 self.surplus += not self.strange
                 self.filed += () if self.strange else (folder,)
             return NONE
@@ -87,7 +86,7 @@ class Expected:
         return taken
 
     def flag(self, folder: str, flag: Flag) -> None:
-        """Require the flag of one copy in a folder, unless one has it: several copies are not told apart."""
+        """Require the flag of one copy in a folder unless one has it: copies cannot be told apart."""
         self.given |= {flag}
         there = [at for at, (where, _) in enumerate(self.copies) if where == folder]
         if there and not any(flag in self.copies[at][1] for at in there):
@@ -95,14 +94,14 @@ class Expected:
 
 
 class ExpectedMail:
-    """The expected messages of one user's mailbox by their ids. `start` is None if its start state is not known."""
+    """The expected messages of one user's mailbox, by id. `start` is None if its start state is unknown."""
 
     def __init__(self, user: int, start: Iterable[InitialMail] | None) -> None:
         self.user = user
         self.messages: dict[str, Expected] = {}
         self.knows_start = start is not None
-        self._left = INBOX  # the folder that the next event takes a copy from
-        self.schedules: set[str] = set()  # after a change of the calendar that failed: it has one of them
+        self._left = INBOX  # the folder from which the next event takes a copy
+        self.schedules: set[str] = set()  # after a failed change of the calendar, which has at least one of them
         for message, folder, seen in start or ():
             flags = SEEN if seen else NONE
             self.messages[message] = Expected([(folder, flags)], arrived=True, given=flags)
@@ -122,7 +121,7 @@ class ExpectedMail:
             of = self.messages[message] = Expected(strange=event not in ("accepted", "saved", "unsure"), sender=sender)
         match event:
             case "accepted":
-                if not of.copies:  # twice only by an individual's address that is a list, too
+                if not of.copies:  # accepted twice only if an individual's address is also a list
                     of.copies.append((INBOX, NONE))
             case "seen" | "found":
                 of.surplus += of.arrived

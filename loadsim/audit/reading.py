@@ -1,4 +1,4 @@
-"""Reading a mailbox for the audit: all messages of the run and of the start state, and the digests of their bodies."""
+"""Read a mailbox for the audit: all messages of the run and of the start state, with the digests of their bodies."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from loadsim.provisioning.inspect import bounce_status
 
 BATCH_MESSAGES = 64
 BATCH_BYTES = 1 << 20
-"""The most messages that are fetched at once, and their least size together: it bounds what a session holds."""
+"""The most messages that are fetched at once, and their least total size: these limit the memory of a session."""
 
 
 async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tuple[list[HeldCopy], Counter[str]]:
-    """Return the messages of a mailbox that is logged on, and the number of bounces by status. It is left as it is."""
+    """Return the messages of a mailbox that is logged on, and its bounces by status. It is not changed."""
     found: list[HeldCopy] = []
     bounces: Counter[str] = Counter()
-    never_kept: set[str] = set()  # by a folder: any message may have been there
+    never_kept: set[str] = set()  # by some folder, in which any message may have been
     for folder in await mailbox.folders():
         if folder == manifest.FOLDER:
             continue
@@ -50,9 +50,10 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
 async def _texts(
     mailbox: Provisioning, refs: Sequence[MessageRef], again: bool = True
 ) -> Mapping[MessageRef, bytes | None]:
-    """Return the texts of messages, without those that the server cannot read.
+    """Return the texts of messages, except those that the server cannot read.
 
-    A message at which it fails, or closes the connection, also fails alone, and `again`. The others are read.
+    If the server refuses a set of messages, or closes the connection, its halves are read; a single one is tried
+    `again` once.
     """
     try:
         return await mailbox.texts(refs)
@@ -69,7 +70,7 @@ async def _texts(
 def _is_own(account: Account, message: Stored, run: str) -> bool:
     """Return whether a message is of this run, or of the start state.
 
-    Those of the start state must be vouched, as ids of other scenarios may be the same.
+    One of the start state must be vouched for, because other scenarios may have the same ids.
     """
     tag = message.tag
     if tag is None or manifest.is_manifest(message):
@@ -82,7 +83,7 @@ def _is_own(account: Account, message: Stored, run: str) -> bool:
 
 
 def _batches(messages: Sequence[tuple[Stored, MessageTag]]) -> Iterator[list[tuple[Stored, MessageTag]]]:
-    """Yield messages in batches that may be fetched at once; one whose size is not known is alone."""
+    """Yield messages in batches to be fetched at once; one of unknown size is a batch of its own."""
     batch: list[tuple[Stored, MessageTag]] = []
     size_bytes = 0
     for message in messages:

@@ -1,4 +1,4 @@
-"""The address of the control port, and permitted names of clients and runs."""
+"""The address of the control port, and the valid names of clients and runs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ DEFAULT_PORT = 8786
 LOOPBACK = "127.0.0.1"
 """The address at which a controller listens by default: only this machine can reach it."""
 
-LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-"""One label of a host name (RFC 1123 section 2.1)."""
-
-CLIENT_NAME = re.compile(LABEL)
-"""A client's name. It is also part of the names of its logs, and a name in its certificate."""
+CLIENT_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+"""A client's name: one label of a host name (RFC 1123 section 2.1). It is also part of the names of its logs."""
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
-"""Names of clients and runs become directories on the controller and on the clients."""
+"""A run's name. Names of clients and runs become directories on the controller and on the clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlAddress:
-    """Address at which the controller listens; `secured` means TLS. `str()` returns it as users write it."""
+    """The address at which the controller listens; `secured` means TLS. `str()` returns it as users write it."""
 
     host: str
     port: int
@@ -48,8 +45,7 @@ class ControlAddress:
 def control_address(text: str, what: str = "--cluster", *, listens: bool = False) -> ControlAddress:
     """Read `HOST` or `HOST:PORT`. Raises `ConfigError`, which names the option.
 
-    An address that `listens` may also be a lone port, on loopback, and the port may be 0: the listening socket then
-    takes a free one.
+    With `listens`, it may also be a port alone, on loopback, and the port may be 0: the socket then takes a free one.
     """
     try:
         host, port = host_and_port(text, LOOPBACK if listens else None, DEFAULT_PORT)

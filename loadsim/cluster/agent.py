@@ -1,7 +1,7 @@
-"""A client's agent, a plugin of a Dask worker. It starts workers, and relays lines between them and the controller.
+"""A client's agent, a plug-in of a Dask worker. It starts workers, and relays lines between them and the controller.
 
-It keeps no state that could be lost with it. A worker runs in a session of its own and outlives the agent. The next
-agent on the same machine, with the same directory for runs, finds the worker there.
+An agent has no state that could be lost with it. A worker runs in its own session and outlives the agent. The next
+agent with the same directory for runs, on the same machine, finds the worker there.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ TEST_STORAGE = "loadsim_test_storage"
 
 
 def run_directories(runs: Path) -> list[Path]:
-    """Return the directories of workers, running or ended, in the directory for runs."""
+    """Return the directories of running and ended workers in the directory for runs."""
     return [
         directory for directory in sorted(runs.iterdir()) if RUN_NAME.fullmatch(directory.name) and directory.is_dir()
     ]
 
 
 class Agent(WorkerPlugin):
-    """Answers the requests of controllers. Its workers have their directories in `runs`.
+    """Answers the requests of controllers. The directories of its workers are in `runs`.
 
-    `storage_test` is the command that takes part in one of several machines.
+    `storage_test` is the command for this machine's part of a storage test on several.
     """
 
     name = "loadsim"
@@ -73,7 +73,7 @@ class Agent(WorkerPlugin):
     def describe(self) -> dict[str, Any]:
         """Return what the controller needs to know before it assigns users (`placement.ConnectedClient`).
 
-        `runs` has the runs with a directory here, by name, and if a process still works on each.
+        `runs` maps the names of runs with a directory here to whether a process still works on them.
         """
         return {
             "software": build_fingerprint(),
@@ -83,7 +83,7 @@ class Agent(WorkerPlugin):
         }
 
     def read_clock(self) -> int:
-        """Return the monotonic clock in ns: engines start and measure by it."""
+        """Return the monotonic clock in ns, by which engines start and measure."""
         return time.monotonic_ns()
 
     async def attend(self, comm: Comm, run: str) -> Status:
@@ -122,7 +122,7 @@ class Agent(WorkerPlugin):
         return self._runs / run
 
     async def list_files(self, run: str) -> dict[str, Any] | None:
-        """Return the files of a run with their lengths, and if a process still works on it. None: no directory."""
+        """Return the lengths of a run's files, and whether a process still works on it; None without a directory."""
         directory = self._directory(run)
         if not directory.exists():
             return None
@@ -160,7 +160,7 @@ class Agent(WorkerPlugin):
     async def test_storage(self, comm: Comm) -> Status:
         """Relay lines between this connection to the controller and a storage test of this machine.
 
-        Without the connection or this agent, the test ends as by Ctrl-C.
+        If the connection or this agent is lost, the test ends as by Ctrl-C.
         """
         process = await asyncio.create_subprocess_exec(
             *self._storage_test, stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE_OF_A_MEMBER_BYTES, start_new_session=True
@@ -170,14 +170,14 @@ class Agent(WorkerPlugin):
         async with asyncio.TaskGroup() as group:
             group.create_task(_relay_up(process.stdout, comm))
             group.create_task(_relay_down(comm, process.stdin))
-        async for _ in process.stdout:  # a full pipe would keep it from ending
+        async for _ in process.stdout:  # a full pipe would block its exit
             pass
         await process.wait()
         return Status.dont_reply
 
 
 async def _relay_up(reader: asyncio.StreamReader, comm: Comm) -> None:
-    """Relay lines to the controller until the worker or the connection is gone, then close the connection."""
+    """Relay lines to the controller until the worker or the connection is gone; then close the connection."""
     with suppress(OSError):
         while (line := await reader.readline()).endswith(b"\n"):
             await comm.write([line])
@@ -186,7 +186,7 @@ async def _relay_up(reader: asyncio.StreamReader, comm: Comm) -> None:
 
 
 async def _relay_down(comm: Comm, writer: asyncio.StreamWriter) -> None:
-    """Relay lines to the worker until either end is gone, then close the worker's socket."""
+    """Relay lines to the worker until either end is gone; then close the worker's socket."""
     with suppress(OSError, ValueError):
         while True:
             writer.writelines(await comm.read())
@@ -203,7 +203,7 @@ class _LastingWorker(Worker):
         self.stream_handlers["close"] = lambda **_: self.left.set()
 
     async def handle_scheduler(self, comm: Comm) -> None:
-        """Handle the connection to its end; Dask calls this. Dask's own method would then close the worker."""
+        """Handle the connection until it ends; Dask calls this. Dask's own method would then close the worker."""
         try:
             await self.handle_stream(comm)
         finally:
@@ -221,8 +221,8 @@ async def serve(
 ) -> None:
     """Run the agent, as a Dask worker of the scheduler at this address, until the scheduler ends it or is lost.
 
-    `joined` is called on registration, and `until_back` when the scheduler is lost: until it returns, the agent still
-    answers those who know its address. Raises `RuntimeError`, Dask's, if the registration fails.
+    `joined` is called on registration, and `until_back` when the scheduler is lost: until it returns, the agent answers
+    controllers that know its address. Raises Dask's `RuntimeError` if the registration fails.
     """
     silence_dask()
     async with _LastingWorker(
@@ -243,14 +243,14 @@ async def serve(
 
 
 RETRY_S = 1.0
-"""Seconds between two attempts to join."""
+"""Seconds between attempts to join."""
 
 
 async def join_forever(access: Access, name: str, agent: Agent, report: Callable[[str], None]) -> None:
-    """Join the cluster as a client of this name, reconnect, and never return.
+    """Join the cluster as a client of this name, and again after each loss; never return.
 
-    `report` gets a line for each change. The agent listens only at the address by which it reaches the controller: on
-    loopback, if the controller is there.
+    `report` gets a line for each change. The agent listens only at the address by which it reaches the controller, so
+    on loopback if the controller is there.
     """
     reported = ""
 
@@ -275,6 +275,6 @@ async def join_forever(access: Access, name: str, agent: Agent, report: Callable
         try:
             host = await reach(access, name)
             await serve(access.address.for_dask, name, agent, access.security, host, joined, until_back)
-        except (ConnectionError, RuntimeError) as failure:  # RuntimeError: a Dask worker that cannot register
+        except (ConnectionError, RuntimeError) as failure:  # RuntimeError: the Dask worker could not register
             report_change(f"waiting for {access.address}, found: {deepest(failure)}")
         await asyncio.sleep(RETRY_S)

@@ -1,8 +1,8 @@
 """The certificate of a cluster: one for all of its machines, made here, and checked before use.
 
-The control port executes code. Machines prove themselves to each other by this certificate, which is its own authority
-(mutual TLS). Each holder of its key has in effect an account on all machines of the cluster, so one for each machine
-would protect none. The key is not encrypted, because controllers and clients start unattended; only its owner can
+The control port executes code. Machines authenticate each other by this certificate, which is its own authority (mutual
+TLS). Anyone with its key in effect has an account on every machine of the cluster, so one certificate for each machine
+would protect nothing. The key is not encrypted, because controllers and clients start unattended; only its owner can
 read it.
 
     DIR/cert.pem, DIR/key.pem       for the controller and each client
@@ -34,7 +34,7 @@ _BACKDATED = timedelta(days=1)
 
 
 def make(directory: Path, days: int = DAYS) -> None:
-    """Make a certificate that is valid for `days` from now on, and its key, in a new directory.
+    """Make a certificate that is valid for `days` from now, and its key, in a new directory.
 
     Raises `ConfigError` if the directory exists, or cannot be made.
     """
@@ -51,7 +51,7 @@ def make(directory: Path, days: int = DAYS) -> None:
 
 
 def _certificate(key: ec.EllipticCurvePrivateKey, days: int) -> x509.Certificate:
-    """Return a certificate with a unique name that is signed by its own key (RFC 5280 section 4.2.1)."""
+    """Return a certificate with a unique name, signed by its own key (RFC 5280 section 4.2.1)."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"loadsim cluster {secrets.token_hex(8)}")])
     now, public = datetime.now(UTC), key.public_key()
     usage = x509.KeyUsage(
@@ -81,7 +81,7 @@ def _certificate(key: ec.EllipticCurvePrivateKey, days: int) -> x509.Certificate
 
 
 def _write(path: Path, contents: bytes) -> None:
-    """Write a new file. At no time can others than its owner read it."""
+    """Write a new file that only its owner can ever read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(contents)
 
@@ -89,8 +89,8 @@ def _write(path: Path, contents: bytes) -> None:
 def check(directory: Path) -> None:
     """Check the certificate and the key in a directory.
 
-    Raises `ConfigError` if one is missing or damaged, if they do not match, if others may read the key, or if the
-    certificate is of another authority or not valid now.
+    Raises `ConfigError` if either is missing or damaged, if they do not match, if others can read the key, or if the
+    certificate has another authority or is not valid now.
     """
     path, key_path = directory / CERT_FILE, directory / KEY_FILE
     try:

@@ -1,4 +1,4 @@
-"""A controller's channel to a worker: like that to an engine, by a link that outlives its connections."""
+"""A controller's channel to a worker, like a channel to an engine, but over a link that outlives its connections."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Failed(Message):
 FROM_A_WORKER = (*FROM_A_MEMBER, *FROM_A_PREPARER, Failed)
 
 CLOCKS = 60
-"""Newest readings from which a clock's rate is computed: those of ten minutes."""
+"""A clock's rate is computed from at most this many of its newest readings: those of ten minutes."""
 
 
 class WorkerChannel:
-    """To one worker (`engine.channel.Channel`). The owner of a connection to the worker attaches it to `link`.
+    """The channel to one worker (`engine.channel.Channel`). Connections to the worker are attached to its `link`.
 
-    `clock` is a reading of the client's monotonic clock before the run; `send_clock` takes later ones.
+    `clock` is a reading of the client's monotonic clock before the run; `send_clock` takes later readings.
     """
 
     def __init__(self, clock: Reading | None = None) -> None:
@@ -46,26 +46,26 @@ class WorkerChannel:
 
     @property
     def silent_s(self) -> float:
-        """Heartbeats missed, in seconds; 0 until the first line, as a worker may take its time to start."""
+        """The missed heartbeats in seconds; 0 until the first line, as a worker may take long to start."""
         return self.link.silent_beats * BEAT_S if self.link.ever_received else 0.0
 
     def set_clock(self, clock: Reading) -> None:
-        """Take a reading made after the preparation. It follows the message that begins the load."""
+        """Take a reading made after the preparation. It is sent after the message that begins the load."""
         self._clocks.append(clock)
         self._begun = False
         self._prepared = True
 
     def send(self, line: bytes) -> None:
-        """Send by the link, which may wait for a connection. The newest clock reading follows the first line."""
+        """Send over the link, which may wait for a connection. The newest clock reading follows the first line."""
         self.link.send(line)
         if not self._begun:
             self._begun = True
             self._send_clock()
 
     def send_start(self, start_ns: int) -> None:
-        """Send the common start by the client's clock, computed from all readings until now.
+        """Send the common start by the client's clock, computed from all readings so far.
 
-        Users may have logged on for an hour since the first reading, and clocks drift.
+        The log-on may have taken an hour since the first reading, and clocks drift.
         """
         if self._clocks:
             self._ahead_ns = OtherClock.of(self._clocks).there(start_ns).ahead_ns
@@ -77,7 +77,7 @@ class WorkerChannel:
         self._send_clock()
 
     def _send_clock(self) -> None:
-        """Send the newest reading, turned into the client's reading of our clock."""
+        """Send the newest reading, turned into a reading of our clock by the client."""
         if not self._clocks:
             return
         ours = self._clocks[-1].turned()
@@ -86,7 +86,7 @@ class WorkerChannel:
     async def receive(self) -> bytes:
         """Return the next line, b"" after the worker's last one.
 
-        Progress of a finished preparation is dropped: it crossed the message that begins the load.
+        Progress of a finished preparation is dropped: the worker sent it before it was told to begin the load.
         """
         while True:
             kind, line = await self._lines.get()
@@ -94,20 +94,20 @@ class WorkerChannel:
                 return line
 
     async def wait(self) -> str:
-        """Wait for the worker's last message, or until the worker is gone. Return how it ended."""
+        """Wait until the worker has sent its last message, or is gone. Return how it ended."""
         await self._over.wait()
         assert self.ended is not None
         return self.ended
 
     def kill(self) -> None:
-        """Give the worker up, and ask it to end at once, in case it can still receive."""
+        """Give the worker up, and ask it to end at once, if it still receives."""
         if self.ended is None:
             self.send(encode(GivenUp("the controller had received nothing from this client, and gave it up")))
             self.send(encode(Stop()))
             self.end("given up")
 
     def end(self, how: str) -> None:
-        """Note that the worker is gone and sends no more."""
+        """Note that the worker is gone."""
         if self.ended is None:
             self.ended = how
             self._over.set()
@@ -128,15 +128,15 @@ class WorkerChannel:
 # --- reading the clock of another machine ---
 
 ROUND_TRIPS = 20
-"""Round trips for one reading: they take some milliseconds, and at least one of them is likely to be undisturbed."""
+"""Round trips for one reading: they take some milliseconds, and one of them at least is likely to be undisturbed."""
 
 
 def reading_of(asked_ns: int, there_ns: int, answered_ns: int) -> Reading:
-    """Return the other clock's reading by a round trip, with its error.
+    """Return the reading of another clock by one round trip, with its error.
 
-    It was asked for at `asked_ns` of our clock, read at `there_ns` of the other, and answered at `answered_ns` of ours.
-    The error allows for a difference in rate during the round trip. The middle may be half a nanosecond off, and the
-    other clock shows whole ones.
+    It was requested at `asked_ns` and answered at `answered_ns` of our clock; the other clock showed `there_ns`. The
+    error allows for a difference in rate during the round trip. It also covers rounding: half a nanosecond of the
+    middle, and one of the other clock.
     """
     took_ns = answered_ns - asked_ns
     return Reading((asked_ns + answered_ns) // 2, there_ns, math.ceil((took_ns + 1) / 2 * (1 + MOST_RATE)) + 1)
@@ -145,14 +145,14 @@ def reading_of(asked_ns: int, there_ns: int, answered_ns: int) -> Reading:
 async def read_clock(
     ask: Callable[[], Awaitable[int]], round_trips: int = ROUND_TRIPS, clock_ns: Callable[[], int] = time.monotonic_ns
 ) -> Reading:
-    """Read the other clock in this many round trips, one after the other; `ask` returns its nanoseconds.
+    """Read another machine's clock by successive round trips, of which the shortest counts; `ask` returns nanoseconds.
 
-    The controller asks at t0 of its own clock, and the answer arrives at t2. The other machine read its clock between
-    them; the middle is taken, which is wrong by at most half of the round trip. So the shortest round trip counts. On
-    an idle network both ways take the same time, and the reading is much better than this bound.
+    We ask at t0 and get the answer at t2 of our clock. The other machine read its own clock in between. The middle is
+    assumed, so the error is at most half of the round trip. On an idle network both ways take the same time, and the
+    error is much smaller than this bound.
 
-    The clocks are monotonic ones: engines measure by them, and no clock service sets them. The caller handles the
-    errors of `ask`, and limits the time of all.
+    Monotonic clocks are read: engines measure by them, and no time service sets them. The caller handles errors of
+    `ask`, and limits the total time.
     """
     trips = []
     for _ in range(round_trips):

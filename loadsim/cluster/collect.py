@@ -1,7 +1,7 @@
 """Collect the files of a worker, piece by piece.
 
-A client keeps its files until the controller has all of them, and has confirmed it. An incomplete file has a name of
-its own, so that only complete files have their final names.
+A client keeps its files until the controller has confirmed that it has all of them. Only complete files have their
+final names here.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from loadsim.timinglog.container import read_head
 PIECE_BYTES = 4 * 1024 * 1024
 
 ATTEMPTS = 5
-"""Attempts at each request: a client may be unreachable for a moment."""
+"""Attempts at each request, as a client may be unreachable for a moment."""
 
 CLIENTS_NAME = "clients"
-"""The directory, in a run directory, of files that are not timing logs: a directory for each client."""
+"""The directory in a run directory for files other than timing logs; each client has a directory in it."""
 
 PARTIAL = ".coming"
 """The suffix of incomplete files."""
@@ -44,14 +44,14 @@ async def collect(
 
     Raises `ConfigError` if
 
-    - the client has no such run, or still works on it (an engine may outlive a killed worker);
+    - the client does not have the run, or still works on it (an engine may outlive a killed worker);
     - it lists files that are not a worker's;
     - `out` has no room, or logs of another run (`check_run`), or another process collects into it.
 
     Raises `RunInvalid` if the client is unreachable, or nothing can be written here. A later call copies the rest.
 
-    Waits up to `end_limit_s` for the processes of the run to exit: a worker exits a moment after its last message was
-    acknowledged, on a busy machine some seconds. A request without an answer is repeated after `retry_s`.
+    Waits up to `end_limit_s` for the processes of the run to exit: a worker exits a moment after its last message is
+    acknowledged, or some seconds on a busy machine. A request without an answer is repeated after `retry_s`.
     """
     await asyncio.to_thread(check_run, out, run)
 
@@ -68,7 +68,7 @@ async def collect(
         await asyncio.sleep(retry_s)
         listed = await ask(LIST_FILES)
 
-    # Copy the files that are not here yet, and see them on the disk.
+    # Copy the files that are not here yet, and flush their names to the disk.
     paths = _paths(name, run, listed, out)
     try:
         for file, path in paths.items():
@@ -78,7 +78,7 @@ async def collect(
     except OSError as failure:
         raise RunInvalid(_kept(name, failure)) from None
 
-    # Have the client remove them.
+    # Ask the client to remove them.
     await ask(DISCARD_RUN, collected=listed["files"])
 
 
@@ -96,13 +96,13 @@ async def collect_all(cluster: Cluster, run: str, out: Path, end_limits_s: Mappi
 
 
 OF_NO_RUN = ""
-"""The run in the file of a monitor, which may be next to the logs of any run."""
+"""The run that a monitor's file states; the file may lie among the logs of any run."""
 
 
 def check_run(out: Path, run: str) -> None:
-    """Check that all logs in a run directory are of this run. Raises `ConfigError` for a log of another run.
+    """Check that all logs in a run directory belong to this run. Raises `ConfigError` for a log of another one.
 
-    Logs of two runs in one directory would be analysed as one run of all their users.
+    The logs of two runs in one directory would be analysed as one run with the users of both.
     """
     for path in sorted((out / LOGS_NAME).glob("*.tlog")):
         if (found := _run_of(path)) not in (None, OF_NO_RUN, run):
@@ -114,7 +114,7 @@ def _kept(name: str, failure: BaseException) -> str:
 
 
 def _sync_names(directories: set[Path], out: Path) -> None:
-    """Write the names of new files in `out`, and of `out` itself, to the disk, so that they survive a power cut."""
+    """Flush the names of new files in `out`, and of `out` itself, to the disk: they survive a power cut."""
     for directory in directories:
         if directory == out.parent or directory.is_relative_to(out):
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -125,7 +125,7 @@ def _sync_names(directories: set[Path], out: Path) -> None:
 
 
 def _paths(name: str, run: str, listed: Mapping[str, Any] | None, out: Path) -> dict[str, Path]:
-    """Return the path here of each file that a client has listed. Raises `ConfigError`."""
+    """Return the local path of each file that a client has listed. Raises `ConfigError`."""
     if listed is None:
         raise ConfigError(f"client {name}: expected run {run}, found none")
     if listed["in_use"]:
@@ -157,9 +157,9 @@ def _run_of(path: Path) -> str | None:
 
 
 async def _copy(read: Callable[..., Awaitable[bytes]], size: int, path: Path) -> None:
-    """Copy one file, of which `read` returns a piece. A complete one has grown since: it is copied again.
+    """Copy one file; `read` returns a piece of it. A file that has grown since an earlier copy is copied again.
 
-    Raises `ConfigError` if another process copies it, and `OSError` if it cannot be written.
+    Raises `ConfigError` if another process is copying it, and `OSError` if it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     incomplete = path.with_name(path.name + PARTIAL)

@@ -34,7 +34,7 @@ from loadsim.model.host_port import bracketed
 T = TypeVar("T")
 
 LOOK_UP_LIMIT_S = 2.0
-"""Time limit for the scheduler's answer where addresses are known from before."""
+"""Time limit for the scheduler's answer if earlier addresses are known."""
 
 ENTER_LIMIT_S = 30.0
 """Time limit for the registration with a scheduler that has just answered."""
@@ -46,17 +46,17 @@ It takes some seconds to reconnect to a client whose network was cut for five.
 """
 
 JOIN_POLL_S = 1.0
-"""The interval between two looks at the clients, while more of them are awaited."""
+"""The interval at which a wait for clients counts them."""
 
 RECONNECT_LIMIT_S = 7 * 24 * 3600.0
-"""Time limit for the scheduler to come back: runs last for days, and need no scheduler."""
+"""Time limit for the scheduler to come back: runs may last for days, and need no scheduler."""
 
 
 @asynccontextmanager
 async def cluster_at(access: Access) -> AsyncIterator[Cluster]:
-    """Yield the cluster of a controller, which may go and come back while the block lasts.
+    """Yield the cluster of a controller, which may be gone for a while during the block.
 
-    Raises `ConfigError` if it does not answer at first.
+    Raises `ConfigError` if it does not answer at the start.
     """
     silence_dask()
     try:
@@ -90,17 +90,17 @@ class Cluster:
         self._security: dict[str, Any] = security.get_connection_args("client")
 
     async def joined(self, wanted: int | None, tell: Callable[[str], object]) -> dict[str, dict[str, Any]]:
-        """Wait until so many clients have joined, and return what each reports of itself; None takes those there are.
+        """Wait until the wanted number of clients has joined, and return their descriptions; None takes those present.
 
-        `tell` receives what is awaited. Raises `ConfigError` if none is there and no number is wanted.
+        `tell` receives a line about each wait. Raises `ConfigError` if no number is wanted and no client is present.
         """
         announced = ""
         while True:
             try:
-                found = await self.clients()
-                if found and len(found) >= (wanted or 1):
-                    return found
-                why = f"{len(found)} of {wanted or 'any'}"
+                clients = await self.clients()
+                if clients and len(clients) >= (wanted or 1):
+                    return clients
+                why = f"{len(clients)} of {wanted or 'any'}"
             except (OSError, TimeoutError) as failure:
                 why = str(failure) or "no answer"
             if wanted is None:
@@ -111,7 +111,7 @@ class Cluster:
             await asyncio.sleep(JOIN_POLL_S)
 
     async def clients(self) -> dict[str, dict[str, Any]]:
-        """Return each client's description (`Agent.describe`), without Dask workers that are not loadsim's.
+        """Return each client's description (`Agent.describe`). Dask workers that are not loadsim's are left out.
 
         Raises `OSError` or `TimeoutError` if the scheduler or a client does not answer; the text names the client.
         """
@@ -148,10 +148,10 @@ class Cluster:
             comm.abort()
 
     async def _addresses(self) -> dict[str, str]:
-        """Return the clients' addresses by name, from the scheduler or, while it does not answer, as it last knew them.
+        """Return the clients' addresses by name: the scheduler's, or its last known ones while it does not answer.
 
-        Dask workers with names that are invalid for clients are left out, as names become directories. Raises `OSError`
-        or `TimeoutError` if the scheduler has never answered.
+        Dask workers whose names are invalid for clients are left out, as names become directories. Raises `OSError` or
+        `TimeoutError` if the scheduler has never answered.
         """
         try:
             async with asyncio.timeout(LOOK_UP_LIMIT_S if self._known else ANSWER_LIMIT_S):
@@ -167,7 +167,7 @@ class Cluster:
 
 
 async def retried(ask: Callable[[], Awaitable[T]], attempts: int, retry_s: float = BEAT_S) -> T:
-    """Repeat a request, `retry_s` after each failure. Raises the `OSError` or `TimeoutError` of the last attempt."""
+    """Repeat a failed request after `retry_s`. Raises the `OSError` or `TimeoutError` of the last attempt."""
     for _ in range(attempts - 1):
         with suppress(OSError, TimeoutError):
             return await ask()
@@ -196,7 +196,7 @@ class _Registrations(SchedulerPlugin):
 
 @asynccontextmanager
 async def scheduler_at(access: Access, report: Callable[[str], None]) -> AsyncIterator[ControlAddress]:
-    """Listen while the block lasts, and yield the address. `report` gets a line for each client that joins or leaves.
+    """Run a scheduler during the block, and yield its address. `report` gets a line for each client that comes or goes.
 
     Raises `ConfigError` if it cannot listen there.
     """

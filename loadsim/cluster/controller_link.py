@@ -16,7 +16,7 @@ from loadsim.engine.participant import RemoteControl
 
 
 class ControllerLink:
-    """The worker's end of the channel to its controller, by the connection of the agent that sent last."""
+    """The worker's end of the channel to its controller, over the connection of the agent that sent last."""
 
     def __init__(self) -> None:
         self.lines: asyncio.Queue[bytes] = asyncio.Queue()
@@ -25,7 +25,7 @@ class ControllerLink:
         self._changed = asyncio.Event()
 
     async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve the connection of an agent. It is attached from its first line until it ends, or a newer one sends."""
+        """Serve an agent's connection. It is attached from its first line until it ends, or until a newer one sends."""
         attached = False
 
         def write(line: bytes) -> None:
@@ -66,24 +66,24 @@ class ControllerLink:
             self._changed.set()
 
     async def until_acknowledged(self, beats: int) -> None:
-        """Wait until the controller has acknowledged everything, or was silent for more than this many beats."""
+        """Wait until the controller has acknowledged everything, or has been silent for more than this many beats."""
         while not self.link.all_acknowledged and self.link.silent_beats <= beats:
             self._changed.clear()
             await self._changed.wait()
 
 
 def most_silent_beats(assigned: WorkerAssignment) -> int:
-    """Return after how many silent beats the controller counts as lost."""
+    """Return the number of silent beats after which the controller counts as lost."""
     return ceil(assigned.scenario.cluster.control_limit_s / BEAT_S)
 
 
 async def act_on_loss(
     assigned: WorkerAssignment, link: ReliableChannel, control: RemoteControl, coordinator: Coordinator, events: Events
 ) -> None:
-    """Continue to the end while the controller is unreachable, or stop if the common start is not known.
+    """Continue the run while the controller is unreachable, or stop if the common start is not known yet.
 
-    No controller then reports when all clients' tasks have ended, so the latest instant is taken: the end of the grace
-    period. Nor does it report that all mail was seen: the worker waits as long as permitted.
+    The controller then cannot report that the tasks of all clients have ended, so the latest possible instant is taken:
+    the end of the grace period. Nor can it report that all mail was seen, so the worker waits as long as permitted.
     """
     scenario = assigned.scenario
     most_beats, lost = most_silent_beats(assigned), False

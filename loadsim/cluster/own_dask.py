@@ -1,6 +1,6 @@
-"""Dask with loadsim's settings only: those of the user, in files and in `DASK_*`, apply to their own clusters.
+"""Dask with loadsim's settings alone. The user's own, in files and `DASK_*`, are meant for the user's own clusters.
 
-All of loadsim takes Dask from here, as Dask reads settings when it is imported, too.
+All of loadsim imports Dask from here, because Dask reads settings on import.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 import os
 import warnings
 
-# Settings of Dask are hidden from its import, which fails if it cannot read them.
+# Hide the user's settings from the import, which fails if it cannot read them.
 _environment = dict(os.environ)
 for _name in _environment:
     if _name.startswith("DASK_"):
@@ -28,41 +28,38 @@ SETTINGS = {
     "distributed.admin.tick.interval": "1s",  # Dask's default is 50 times a second, on machines that measure
     "distributed.admin.system-monitor.interval": "10s",  # default: twice a second
     "distributed.client.scheduler-info-interval": "60s",  # default: all about all clients, every two seconds
-    # Dask opens its port for web pages without TLS. `dashboard=False` removes those of bokeh, where it is installed.
+    # Dask serves web pages without TLS. `dashboard=False` removes only the pages of bokeh, where it is installed.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
-    # A client without a heartbeat for so long is removed. One that was cut off for some seconds keeps its place.
+    # A client without a heartbeat for this long is removed; one that is cut off for some seconds is kept.
     "distributed.scheduler.worker-ttl": "15s",
 }
-"""Settings that turn off Dask's periodic work as far as possible, and its pages."""
+"""Settings that turn off Dask's pages, and most of its periodic work."""
 
-dask.config.refresh(paths=[], env={})  # without the files of the installation, too
+dask.config.refresh(paths=[], env={})  # ignores the files of the installation, too
 dask.config.set(SETTINGS)
 
-from distributed import Client as Client  # noqa: E402
-from distributed import Scheduler as Scheduler  # noqa: E402
-from distributed import SchedulerPlugin as SchedulerPlugin  # noqa: E402
-from distributed import Worker as Worker  # noqa: E402
-from distributed import WorkerPlugin as WorkerPlugin  # noqa: E402
-from distributed.comm.addressing import get_address_host as get_address_host  # noqa: E402
-from distributed.comm.core import Comm as Comm  # noqa: E402
-from distributed.comm.core import connect as connect  # noqa: E402
-from distributed.core import Status as Status  # noqa: E402
-from distributed.core import send_recv as send_recv  # noqa: E402
-from distributed.security import Security as Security  # noqa: E402
+from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin  # noqa: E402
+from distributed.comm.addressing import get_address_host  # noqa: E402
+from distributed.comm.core import Comm, connect  # noqa: E402
+from distributed.core import Status, send_recv  # noqa: E402
+from distributed.security import Security  # noqa: E402
+
+__all__ = ["Client", "Comm", "Scheduler", "SchedulerPlugin", "Security", "Status", "Worker", "WorkerPlugin"]
+__all__ += ["connect", "get_address_host", "send_recv"]
 
 PAGES_ADDRESS = "127.0.0.1:0"
-"""The `dashboard_address` of every scheduler and worker: Dask's port without pages is on loopback."""
+"""The `dashboard_address` of every scheduler and worker: even without pages, Dask opens a port, here on loopback."""
 
 LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
-"""The loggers for which Dask sets a level; their children inherit it."""
+"""The loggers whose level Dask sets; their children inherit it."""
 
 
 def silence_dask() -> None:
-    """Silence Dask's log messages in this process, as commands report events in lines of their own.
+    """Silence Dask's log messages in this process, because commands report events themselves.
 
-    Dask also warns if it cannot detect the address of this machine, on a network without a route to others; loadsim
-    gives it the address.
+    Dask also warns if it cannot detect this machine's address, in a network without a route to others; loadsim sets
+    the address.
     """
     warnings.filterwarnings("ignore", message="Couldn't detect a suitable IP address", category=RuntimeWarning)
     for name in LOGGERS:

@@ -1,4 +1,4 @@
-"""Assignments of a cluster run: which clients fit, who runs which users, and what each worker must agree on."""
+"""The assignments of a cluster run: clients that fit, their users, and the fingerprints that workers must match."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from loadsim.provisioning.initialise import start_state_after
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload, combine_digests
 
-# --- which clients fit ---
+# --- clients that fit ---
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient:
-    """A connected client, by its own description (`Agent.describe`)."""
+    """A connected client, as it describes itself (`Agent.describe`)."""
 
     name: str
     software: str
@@ -34,16 +34,16 @@ class ConnectedClient:
     runs: Mapping[str, bool]
 
 
-def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[ConnectedClient]:
+def fit_clients(descriptions: Mapping[str, Mapping[str, Any]]) -> list[ConnectedClient]:
     """Return the clients with these descriptions, in the same order.
 
     Raises `ConfigError` for a client that has other software than ours, or that is at work.
     """
     ours = build_fingerprint()
-    for name, about in found.items():
+    for name, about in descriptions.items():
         if (software := about.get("software")) != ours:
             raise ConfigError(f"client {name}: expected {ours}, found {software}")
-    clients = [ConnectedClient(name, **about) for name, about in found.items()]
+    clients = [ConnectedClient(name, **about) for name, about in descriptions.items()]
     for client in clients:
         for run, active in client.runs.items():
             if active:
@@ -51,11 +51,11 @@ def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[ConnectedClient]
     return clients
 
 
-# --- who runs which users, and where the logs find room ---
+# --- users and disk space of clients ---
 
 
 def assign_users(users: int, clients: Sequence[ConnectedClient]) -> dict[str, list[Assignment]]:
-    """Assign users to clients in proportion to their cores. Return an assignment for each engine, by client.
+    """Assign users to clients in proportion to their cores. Return by client an assignment for each engine.
 
     A client without users is left out.
     """
@@ -67,7 +67,7 @@ def assign_users(users: int, clients: Sequence[ConnectedClient]) -> dict[str, li
 
 
 def check_room(clients: Sequence[ConnectedClient], needed_bytes: Mapping[str, int], here: str, free_bytes: int) -> None:
-    """Check that each client has room for its own logs, and the controller for all: `free_bytes` in `here`.
+    """Check that each client has room for its own logs, and the controller for all of them: `free_bytes` in `here`.
 
     Raises `ConfigError`.
     """
@@ -90,8 +90,8 @@ def _expected_room(needed: int, free: int) -> str:
 class Fingerprints:
     """Values that controller and worker compute independently, and that must match; their software is the same.
 
-    `plugins` are those of the load (`Scenario.plugins`), with their packages. `plan` is the digest of the plans of the
-    worker's own users, `start_state` that of all mailboxes; None where mailboxes are left as they are.
+    `plugins` names those of the load (`Scenario.plugins`) with their packages. `plan` is the digest of the plans of the
+    worker's own users, `start_state` that of all mailboxes; None if mailboxes are left as they are.
     """
 
     plugins: str
@@ -100,10 +100,10 @@ class Fingerprints:
 
     def check(self, found: Fingerprints) -> None:
         """Compare the controller's fingerprints with the worker's, `found`. Raises `ConfigError` if they differ."""
-        for each in fields(self):
-            ours, theirs = getattr(self, each.name), getattr(found, each.name)
+        for field in fields(self):
+            ours, theirs = getattr(self, field.name), getattr(found, field.name)
             if ours != theirs:
-                raise ConfigError(f"{each.name.replace('_', ' ')}: expected the controller's, {ours}, found {theirs}")
+                raise ConfigError(f"{field.name.replace('_', ' ')}: expected the controller's, {ours}, found {theirs}")
 
 
 def plugins_fingerprint(scenario: Scenario) -> str:
@@ -112,7 +112,7 @@ def plugins_fingerprint(scenario: Scenario) -> str:
 
 
 def fingerprints(workload: Workload, users: Iterable[int]) -> Fingerprints:
-    """Compute this machine's fingerprints of a scenario and these users. It takes about 0.5 ms per user and day."""
+    """Compute this machine's fingerprints for a scenario and these users. This takes about 0.5 ms per user and day."""
     return Fingerprints(
         plugins=plugins_fingerprint(workload.scenario),
         start_state=start_state_after(workload, workload.scenario.initialise),
@@ -122,10 +122,10 @@ def fingerprints(workload: Workload, users: Iterable[int]) -> Fingerprints:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAssignment:
-    """A worker's assignment (`coordinator.MemberAssignment`): `per_engine` has one for each of its engines, in order.
+    """A worker's assignment (`coordinator.MemberAssignment`); `per_engine` has the users of each engine, in order.
 
     `name` is the client's name, `header` has the fields that all timing logs of the run share, and `fingerprints` are
-    the controller's. When `prepared` is set, the worker has the assignment, and has prepared the mailboxes.
+    the controller's. A worker whose assignment is `prepared` has it already, and has prepared the mailboxes.
     """
 
     scenario: Scenario
@@ -145,7 +145,7 @@ class WorkerAssignment:
         return encode(BeginLoad(None if self.prepared else self.values()))
 
     def values(self) -> str:
-        """Return the assignment for a line, without the monitors: their commands may have secrets."""
+        """Return the assignment as text, without the monitors: their commands may contain secrets."""
         return packed(replace(self, scenario=replace(self.scenario, monitors={})))
 
     @classmethod
@@ -154,7 +154,7 @@ class WorkerAssignment:
         return assigned
 
     def begins(self, logs: Path) -> list[Begin]:
-        """Return the `Begin` of each engine. Their timing logs are in the directory `logs`."""
+        """Return the `Begin` of each engine, whose timing log is in the directory `logs`."""
         header = {**self.header, "client": self.name}
         return begins_of(self.scenario, self.services, self.per_engine, logs, header)
 
@@ -172,14 +172,14 @@ class WorkerAssignment:
 
 @message("prepare")
 class PrepareMailboxes(Message):
-    """The first message to a worker: the `values` of its assignment. It prepares the mailboxes of its users."""
+    """The first message to a worker: prepare the mailboxes of the users in an assignment, of which it has `values`."""
 
     values: str
 
 
 @message("begin")
 class BeginLoad(Message):
-    """Make the load of an assignment: the one whose mailboxes the worker has prepared, if None."""
+    """Make the load of an assignment; None for the one whose mailboxes the worker has prepared."""
 
     values: str | None
 
@@ -188,7 +188,7 @@ class BeginLoad(Message):
 class ClockReading(Message):
     """At `at_ns` of the client's clock, the controller's showed `controller_ns`, plus or minus `error_ns`.
 
-    `ahead_ns` is the offset of the client's clock that the controller adds to the common start.
+    `ahead_ns` is the lead of the client's clock, which the controller adds to the common start.
     """
 
     at_ns: int

@@ -1,7 +1,7 @@
-"""Parallel preparation of mailboxes in two steps: all are inspected before any is changed.
+"""The parallel preparation of mailboxes in two steps: all are inspected before any is changed.
 
-A controller has workers prepare the mailboxes of their users. A worker does so on one core: an IMAP server takes more
-time for a message than it takes to make one (docs/explanation/performance.md).
+Workers prepare the mailboxes of their users, each on one core: an IMAP server needs more time to store a message than
+a worker to make it (docs/explanation/performance.md).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from loadsim.processes.event_loop import task_group
 from loadsim.provisioning.initialise import INITIALISE, INSPECT, Initialised
 
 CHECK = "check"
-"""The phase before mailboxes are inspected."""
+"""The phase before the mailboxes are inspected."""
 
 PHASES = (CHECK, INSPECT, INITIALISE)
 
 
 @message("change")
 class Change(Message):
-    """To a preparer: all have inspected their mailboxes, and found nothing wrong."""
+    """To a preparer: all preparers have inspected their mailboxes and found no fault."""
 
 
 @message("progress")
 class PhaseProgress(Message):
-    """A preparer's heartbeat, each second: its progress in a phase, in accounts."""
+    """A preparer's heartbeat, once a second: its progress in a phase, in accounts."""
 
     phase: str = CHECK
     done: int = 0
@@ -41,12 +41,12 @@ class PhaseProgress(Message):
 
 @message("inspected")
 class Inspected(Message):
-    """A preparer's mailboxes are inspected. It waits for `Change`."""
+    """A preparer has inspected its mailboxes, and waits for `Change`."""
 
 
 @message("prepared")
 class Prepared(Message):
-    """A preparer's result. It then waits for its next message, or its end."""
+    """A preparer's result. It then waits for its next message, or is ended."""
 
     result: Initialised
 
@@ -62,13 +62,13 @@ FROM_A_PREPARER = (PhaseProgress, Inspected, Prepared, Refused)
 
 
 def combine(progress: Collection[PhaseProgress]) -> PhaseProgress:
-    """Return the progress of all in the latest phase. Preparers that have not begun count with all of their accounts.
+    """Return the total progress in the latest phase that a preparer has reached.
 
-    Preparers that are in an earlier phase do not count.
+    Preparers that have not begun count with all of their accounts; those in another earlier phase do not count.
     """
-    phase = max((each.phase for each in progress), key=PHASES.index, default=CHECK)
-    in_it = [each for each in progress if each.phase in (phase, CHECK)]
-    return PhaseProgress(phase, sum(each.done for each in in_it), sum(each.of for each in in_it))
+    phase = max((part.phase for part in progress), key=PHASES.index, default=CHECK)
+    counted = [part for part in progress if part.phase in (phase, CHECK)]
+    return PhaseProgress(phase, sum(part.done for part in counted), sum(part.of for part in counted))
 
 
 class _Preparer:
@@ -82,10 +82,10 @@ class _Preparer:
 
 
 class Preparation:
-    """Coordinates preparers, by name: each with the channel by which it was started, and its number of users.
+    """Coordinates preparers. `channels` has by name the channel that started each, and its number of users.
 
-    `watch` is called with the progress of all at each progress message. A preparer without a message for more than
-    `misses` beats is lost.
+    `watch` receives the total progress at each progress message. A preparer that is silent for more than `misses` beats
+    is lost.
     """
 
     def __init__(
@@ -97,25 +97,25 @@ class Preparation:
         self._changed = asyncio.Event()
 
     async def run(self) -> dict[str, Initialised]:
-        """Inspect and change all mailboxes. Return the result of each preparer, by name.
+        """Inspect and change all mailboxes. Return the preparers' results by name.
 
-        Raises `ConfigError` for the first error of a preparer. On an error or a cancellation, all preparers are killed.
+        Raises `ConfigError` for the first error of a preparer. After an error or a cancellation, all are killed.
         """
         try:
             async with task_group() as group:
-                background = [group.create_task(self._listen(name, each)) for name, each in self._preparers.items()]
+                background = [group.create_task(self._listen(*named)) for named in self._preparers.items()]
                 background.append(group.create_task(self._supervise()))
-                await self._until(lambda each: each.inspected)
-                for each in self._preparers.values():
-                    each.channel.send(encode(Change()))
-                await self._until(lambda each: each.done is not None)
+                await self._until(lambda preparer: preparer.inspected)
+                for preparer in self._preparers.values():
+                    preparer.channel.send(encode(Change()))
+                await self._until(lambda preparer: preparer.done is not None)
                 for task in background:
                     task.cancel()
         except BaseException:
-            for each in self._preparers.values():
-                each.channel.kill()
+            for preparer in self._preparers.values():
+                preparer.channel.kill()
             raise
-        return {name: each.done for name, each in self._preparers.items() if each.done is not None}
+        return {name: preparer.done for name, preparer in self._preparers.items() if preparer.done is not None}
 
     async def _until(self, reached: Callable[[_Preparer], bool]) -> None:
         while not all(map(reached, self._preparers.values())):
@@ -123,7 +123,7 @@ class Preparation:
             await self._changed.wait()
 
     async def _listen(self, name: str, preparer: _Preparer) -> None:
-        """Handle the messages of one preparer. Its channel must not end before all preparers have finished."""
+        """Handle the messages of one preparer, whose channel must not end before all preparers have finished."""
         while (line := await preparer.channel.receive()).endswith(b"\n"):
             try:
                 message = decode(line, FROM_A_PREPARER)
@@ -133,7 +133,7 @@ class Preparation:
             match message:
                 case PhaseProgress():
                     preparer.progress = message
-                    self._watch(combine([each.progress for each in self._preparers.values()]))
+                    self._watch(combine([other.progress for other in self._preparers.values()]))
                 case Inspected():
                     preparer.inspected = True
                 case Prepared(result):
@@ -146,15 +146,15 @@ class Preparation:
     async def _supervise(self) -> None:
         """Find silent preparers once a beat.
 
-        Own beats are counted, not seconds: during each of them, all messages that had arrived were read.
+        Our own beats are counted, not seconds: in each beat, all messages that have arrived are read.
         """
         while True:
             await asyncio.sleep(BEAT_S)
-            for name, each in self._preparers.items():
-                each.silent_beats += 1
-                most = self._misses if each.ever_received else READY_LIMIT_S / BEAT_S
-                if each.silent_beats > most and each.channel.ended is None:
-                    raise _lost(name, f"sent nothing for {each.silent_beats * BEAT_S:.0f} s")
+            for name, preparer in self._preparers.items():
+                preparer.silent_beats += 1
+                most = self._misses if preparer.ever_received else READY_LIMIT_S / BEAT_S
+                if preparer.silent_beats > most and preparer.channel.ended is None:
+                    raise _lost(name, f"sent nothing for {preparer.silent_beats * BEAT_S:.0f} s")
 
 
 def _lost(name: str, how: str) -> ConfigError:

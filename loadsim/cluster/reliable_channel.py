@@ -1,14 +1,14 @@
-"""A control channel that outlives its connections: lines are numbered, acknowledged, and sent again where needed.
+"""A control channel that outlives its connections: lines are numbered, acknowledged, and resent where needed.
 
-An agent and a network lie between a worker and its controller, and both may be gone for a while. So each end numbers
-the lines that it sends, from 1 on, and keeps each until the other end acknowledges it. A connection carries two kinds
-of lines:
+Between a worker and its controller are an agent and a network, and either may be gone for a while. So each end numbers
+the lines that it sends, from 1 on, and keeps each line until the other end acknowledges it. A connection carries two
+kinds of lines:
 
-    heard NUMBER        how many lines were received: the first line on every connection, repeated after each line
+    heard NUMBER        the number of lines received: the first line of each connection, repeated after each line
     NUMBER LINE         a line of the control protocol
 
 An end sends lines once it knows what the other end has received. A `ReliableChannel` does no I/O: the caller feeds it
-the lines of a connection, and it writes lines to the connection that is attached.
+the lines of a connection, and it writes lines to the attached connection.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from collections.abc import Callable
 from itertools import islice
 
 BEAT_S = 1.0
-"""Seconds between heartbeats, which both ends send."""
+"""Seconds between the heartbeats of each end."""
 
 MOST_UNACKNOWLEDGED = 64
-"""At most this many lines are sent before the first of them is acknowledged; further lines are queued."""
+"""The most lines that are sent without an acknowledgement; further lines are queued."""
 
 _HEARD = b"heard"
 _MOST_DIGITS = 18
 
 
 class ReliableChannel:
-    """One end of the channel. It calls `deliver` with each line of the other end, once and in order."""
+    """One end of the channel. It calls `deliver` once with each line of the other end, in order."""
 
     def __init__(self, deliver: Callable[[bytes], None]) -> None:
         self._deliver = deliver
-        self._received = 0  # lines, in all
-        self._sent: deque[bytes] = deque()  # and not acknowledged
-        self._acknowledged = 0  # lines before those
-        self._queued: deque[tuple[bytes, bool]] = deque()  # not sent yet; and if the line is replaceable
+        self._received = 0  # lines in total
+        self._sent: deque[bytes] = deque()  # lines sent but not acknowledged
+        self._acknowledged = 0  # the number of lines before those
+        self._queued: deque[tuple[bytes, bool]] = deque()  # unsent lines, and whether each is replaceable
         self._write: Callable[[bytes], None] | None = None
         self._greeted = False  # the other end has acknowledged lines on this connection
         self.ever_received = False
@@ -48,12 +48,12 @@ class ReliableChannel:
     def send(self, line: bytes, replaceable: bool = False) -> None:
         """Send a line that ends with a newline. A `replaceable` line drops an earlier one that is still queued."""
         if replaceable:
-            self._queued = deque(each for each in self._queued if not each[1])
+            self._queued = deque(queued for queued in self._queued if not queued[1])
         self._queued.append((line, replaceable))
         self._send_queued()
 
     def attach(self, write: Callable[[bytes], None]) -> None:
-        """Use a new connection, to which `write` writes, instead of the one before."""
+        """Use a new connection, to which `write` writes, in place of the previous one."""
         self._write = write
         self._greeted = False
         self._acknowledge()
@@ -73,7 +73,7 @@ class ReliableChannel:
     def feed(self, line: bytes) -> None:
         """Take a whole line from the connection.
 
-        Raises `ValueError` for a line that the other end cannot have sent. The caller then cuts the connection.
+        Raises `ValueError` for a line that the other end cannot have sent; the caller then closes the connection.
         """
         word, _, rest = line.partition(b" ")
         if word == _HEARD:
@@ -98,7 +98,7 @@ class ReliableChannel:
             self._acknowledged += 1
         if not self._greeted and self._write is not None:
             self._greeted = True
-            self._write_from(0)  # again, on the new connection
+            self._write_from(0)  # resent on the new connection
         self._send_queued()
 
     def _send_queued(self) -> None:

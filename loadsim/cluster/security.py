@@ -1,4 +1,4 @@
-"""Access to a controller over TLS: both sides prove themselves by the certificate of the cluster."""
+"""Access to a controller, over TLS that authenticates both sides by the certificate of the cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER_LIMIT_S = 10.0
 
 
 def mutual_tls(directory: Path) -> Security:
-    """Return the `security` of Dask's schedulers, workers and clients with this certificate. TLS 1.3 only.
+    """Return the TLS settings of Dask's schedulers, workers and clients with this certificate: TLS 1.3 only.
 
     Raises `ConfigError` if it is missing or invalid.
     """
@@ -44,17 +44,17 @@ def mutual_tls(directory: Path) -> Security:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Access to a cluster: the address of its controller, and the TLS by which its machines prove themselves."""
+    """Access to a cluster: the address of its controller, and the TLS settings of its machines."""
 
     address: ControlAddress
     security: Security
 
 
 def access_to(address: ControlAddress, certs: Path | None) -> Access:
-    """Return the access over TLS with the certificate in the directory `certs`; without one, by plain TCP on loopback.
+    """Return access over TLS with the certificate in the directory `certs`; if None, over plain TCP on loopback.
 
-    Neither the wildcard addresses (0.0.0.0, ::) nor names count as loopback; `localhost` does. Raises `ConfigError` for
-    another address without a certificate, and for one that is missing or invalid.
+    `localhost` counts as loopback; other names and wildcard addresses (0.0.0.0, ::) do not. Raises `ConfigError` for
+    any other address without a certificate, and for a certificate that is missing or invalid.
     """
     if certs is not None:
         return Access(replace(address, secured=True), mutual_tls(certs))
@@ -69,7 +69,7 @@ def access_to(address: ControlAddress, certs: Path | None) -> Access:
 async def reach(access: Access, name: str | None = None) -> str:
     """Check that the controller answers, and has no client of this name. Return our own address on this connection.
 
-    Without this check, Dask would retry silently and forever if the certificate is that of another cluster. Raises
+    Without this check, Dask would retry silently and forever with the certificate of another cluster. Raises
     `ConnectionError` with one line.
     """
     try:
@@ -89,7 +89,7 @@ async def reach(access: Access, name: str | None = None) -> str:
 
 
 def deepest(failure: BaseException) -> str:
-    """Return the text of the original error, which Dask wraps."""
+    """Return the text of the original error, which Dask has wrapped."""
     while failure.__cause__ is not None:
         failure = failure.__cause__
     return getattr(failure, "strerror", None) or str(failure) or "no answer"

@@ -1,8 +1,8 @@
-"""Run a client machine's assignment in a process: `python -m loadsim.cluster.worker DIRECTORY`.
+"""The process that runs a client's assignment: `python -m loadsim.cluster.worker DIRECTORY`.
 
-A worker prepares the mailboxes of its users, then coordinates its engines. The controller coordinates workers as a
-worker coordinates engines. A worker outlives the agent that started it, and serves the next one. Its measurements are
-in its directory (`worker_directory`), so they survive failures of others. It communicates by a `reliable_channel`.
+A worker prepares the mailboxes of its users, then coordinates its engines, as the controller coordinates workers. It
+outlives the agent that started it, and serves the next one. Its measurements are in its directory (`worker_directory`),
+so they survive failures of others. It communicates over a `reliable_channel`.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ from loadsim.scenario.workload import Workload
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
 BEGIN_LIMIT_S = 60.0
-"""Time limit for the first message, and for a silent controller during the preparation; then the worker exits."""
+"""A worker exits after this time without a first message, or with a silent controller during the preparation."""
 
 
 class Released(Exception):
-    """The controller needs no load of this client, or is gone."""
+    """The controller needs no load from this client, or is gone."""
 
 
 async def check(assigned: WorkerAssignment) -> None:
-    """Check that this machine can run the assignment, and computes the same fingerprints. Raises `ConfigError`."""
+    """Check that this machine computes the same fingerprints, and can run the assignment. Raises `ConfigError`."""
     assigned.fingerprints.check(
         await asyncio.to_thread(lambda: fingerprints(Workload(assigned.scenario), assigned.assignment))
     )
@@ -74,8 +74,8 @@ async def check(assigned: WorkerAssignment) -> None:
     if FIRST_USER in assigned.assignment:
         check_probes(assigned.scenario.name, assigned.scenario.probes)
     check_drivers(assigned.scenario, assigned.services)
-    for each in assigned.per_engine:
-        raise_open_file_limit(len(each), further_connections(assigned.scenario, each))
+    for users in assigned.per_engine:
+        raise_open_file_limit(len(users), further_connections(assigned.scenario, users))
 
 
 # --- mailboxes ---
@@ -159,7 +159,7 @@ async def make_load(
 
     Raises `ConfigError` if the load cannot begin here, `RunInvalid` if no engine was left to make load.
     """
-    # Find the server, if it runs on this machine; names may take some time to resolve.
+    # Find the server, if it runs on this machine; names may take a while to resolve.
     server = await asyncio.to_thread(find_server, *assigned.services.endpoints.values())
     environment = await asyncio.to_thread(environment_facts, server, assigned.services)
 
@@ -176,7 +176,7 @@ async def make_load(
         events = Events(event_file, send=partial(control.send_event, client=assigned.name))
         coordinator = Coordinator(begins, events, control.watch, control, partial(start_engine, kept=[lock]))
         control.controlled = coordinator
-        readings: deque[dict[str, Any]] = deque(maxlen=1)  # the newest that no sample has
+        readings: deque[dict[str, Any]] = deque(maxlen=1)  # the newest, until a sample has it
         async with background_tasks(
             act_on_loss(assigned, controller.link, control, coordinator, events), _listen(controller, control, readings)
         ):
@@ -189,7 +189,7 @@ async def make_load(
 
 
 async def _listen(controller: ControllerLink, control: RemoteControl, readings: deque[dict[str, Any]]) -> None:
-    """Follow the controller's messages, and take the readings of its clock (`WorkerChannel.send_clock`)."""
+    """Follow the controller's messages, and keep its clock readings (`WorkerChannel.send_clock`)."""
     while True:
         line = await controller.lines.get()
         try:
@@ -229,7 +229,7 @@ async def run(directory: Path, listening: Callable[[], object], lock: int) -> No
 
 
 async def _run_first(directory: Path, controller: ControllerLink, lock: int) -> bool:
-    """Run the assignment in the controller's first message. Return False if there was no load."""
+    """Run the assignment in the controller's first message. Return whether there was any load."""
     try:
         async with asyncio.timeout(BEGIN_LIMIT_S):
             first = decode(await controller.lines.get(), TO_A_WORKER)

@@ -1,4 +1,4 @@
-"""Channels from the controller to the workers of a run, kept connected through the clients' agents."""
+"""Channels from the controller to the workers of a run, which stay connected through the clients' agents."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from loadsim.errors import ConfigError
 from loadsim.processes.event_loop import background_tasks, task_group
 
 ATTEMPTS = 3
-"""Attempts at the first reading of a client's clock: many clients on one machine all start at the same time."""
+"""Attempts at the first reading of a client's clock: many clients on one machine may start at the same time."""
 
 CLOCK_EVERY_S = 10.0
 """Seconds between the readings of each client's clock during a run."""
 
 MOST_BEATS = 3
-"""Beats without a line after which a connection is cut, and another one is tried."""
+"""The most beats without a line: then the connection is cut, and a new one is tried."""
 
 CLOSE_LIMIT_S = 10.0
-"""Time limit for a worker to receive the acknowledgement of its last message."""
+"""Time limit for the acknowledgement of a worker's last message to reach the worker."""
 
 
 @asynccontextmanager
 async def worker_channels(
     cluster: Cluster, run: str
 ) -> AsyncIterator[Callable[[MemberAssignment], Awaitable[Channel]]]:
-    """Yield a function that opens channels to the workers of a run (`Coordinator`'s `open_channel`), by client name.
+    """Yield a function that opens the channel to a worker of a run (`Coordinator`'s `open_channel`).
 
-    A second call for a client returns the same channel, and reads the client's clock again. At the end of the block,
-    workers get `CLOSE_LIMIT_S` to receive all acknowledgements. If the block fails, they are killed.
+    A second call for a client reads its clock again, and returns the same channel. At the end of the block, workers get
+    `CLOSE_LIMIT_S` to receive all acknowledgements. If the block fails, they are killed.
     """
     channels: dict[str, WorkerChannel] = {}
     attended: list[asyncio.Task[None]] = []
@@ -85,7 +85,7 @@ async def _read_clock(cluster: Cluster, name: str) -> Reading:
 
 
 async def _follow_clock(cluster: Cluster, name: str, channel: WorkerChannel) -> None:
-    """Read the client's clock periodically, while the client is connected, to record its drift in the client's log."""
+    """Read the client's clock periodically while the client is connected; its log then shows the drift."""
     while True:
         await asyncio.sleep(CLOCK_EVERY_S)
         with suppress(OSError, TimeoutError):
@@ -93,7 +93,7 @@ async def _follow_clock(cluster: Cluster, name: str, channel: WorkerChannel) -> 
 
 
 async def _keep_attached(cluster: Cluster, name: str, run: str, channel: WorkerChannel) -> None:
-    """Connect a channel to its worker, again after each loss, until the channel has ended."""
+    """Keep a channel connected to its worker until the channel has ended."""
     comms: list[Comm] = []  # the open connection
 
     async def beat() -> None:
@@ -115,7 +115,7 @@ async def _keep_attached(cluster: Cluster, name: str, run: str, channel: WorkerC
 
 
 async def _exchange(comm: Comm, run: str, channel: WorkerChannel) -> None:
-    """Exchange lines over one connection until it or the channel ends. Raises `OSError` if the connection is cut."""
+    """Exchange lines over one connection until it or the channel ends. Raises `OSError` if the connection is lost."""
     outgoing: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def write() -> None:

@@ -1,12 +1,12 @@
-"""A worker's directory: its files, who may access it, and the socket by which the worker is reached.
+"""A worker's directory: its files, its lock, and the socket for connections to the worker.
 
-    control         the socket by which an agent connects, while the worker runs
+    control         the socket for agents, while the worker runs
     complaints      standard error of the worker and its engines
     events.jsonl    events, as in a run directory
     logs            the timing logs of its engines and of the machine
 
-Only the owner can access the directory. The lines on the socket hold passwords; no file does. The worker and its
-engines hold a lock on the directory (flock(2)) while one of them runs: engines may outlive a killed worker, and write.
+Only the owner can access the directory. Lines on the socket contain passwords; no file does. The directory is locked
+(flock(2)) while the worker or one of its engines runs: engines may outlive a killed worker, and still write.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Attend = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
 
 def start_worker(directory: Path) -> subprocess.Popen[bytes]:
-    """Start a worker in a new directory. It listens when this returns, and outlives the caller.
+    """Start a worker in a new directory. It outlives the caller, and listens when this returns.
 
     Raises `ConfigError` if the directory or the worker cannot be made.
     """
@@ -66,7 +66,7 @@ def start_worker(directory: Path) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _socket_path(directory: Path) -> Iterator[Path]:
-    """Yield a path of the socket that is short enough: at most 107 bytes (unix(7)), however long the directory's is."""
+    """Yield a path of the socket of at most 107 bytes (unix(7)), however long the directory's own path is."""
     descriptor = _opened(directory)
     try:
         yield Path(f"/proc/self/fd/{descriptor}/{SOCKET_NAME}")
@@ -76,7 +76,7 @@ def _socket_path(directory: Path) -> Iterator[Path]:
 
 @asynccontextmanager
 async def listening_at(directory: Path, attend: Attend) -> AsyncIterator[None]:
-    """Listen on the socket in a directory while the block lasts."""
+    """Listen on the socket in a directory during the block."""
     with _socket_path(directory) as path, socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(path))
         try:
@@ -95,9 +95,9 @@ async def connect(directory: Path) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 @contextmanager
 def locked(directory: Path) -> Iterator[int]:
-    """Lock the directory while the block lasts, or a process runs that inherited the descriptor.
+    """Lock the directory until the block and all processes that inherit the descriptor have ended.
 
-    Raises `ConfigError` if that is not possible.
+    Raises `ConfigError` if the file system has no locks.
     """
     descriptor = _opened(directory)
     try:
@@ -111,10 +111,10 @@ def locked(directory: Path) -> Iterator[int]:
 
 
 def in_use(directory: Path) -> bool:
-    """Return True while a process works there: a worker, or an engine of one that was killed."""
+    """Return whether a process works there: a worker, or an engine of a killed worker."""
     descriptor = _opened(directory)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that several can test at the same time
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several processes may test at once
     except BlockingIOError:
         return True
     finally:
@@ -123,7 +123,7 @@ def in_use(directory: Path) -> bool:
 
 
 def _opened(directory: Path) -> int:
-    """Open a descriptor that child processes inherit only if it is passed to them."""
+    """Return a descriptor that child processes inherit only if it is passed to them."""
     return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 

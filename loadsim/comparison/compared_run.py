@@ -1,4 +1,4 @@
-"""One of the runs that are compared: its entry in the comparison, and what describes it."""
+"""A run in a comparison: its entry there, and its description."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.merge import read_logs
 
 Criteria = Mapping[str, Limits | None]
-"""Limits by the name of the figure; None is off."""
+"""Limits by the name of the figure; None if switched off."""
 
 BASE, NEW = "base", "new"
 
 SCORE = "Score"
-"""The name of the score among the figures; with several drivers, the driver's name precedes it."""
+"""The score's name among the figures; with several drivers, preceded by the driver's name."""
 
 RESPONSE_SCORE = "Response score"
-"""The name of the response score, as that of the score."""
+"""The response score's name; with several drivers as above."""
 
 DELIVERY = "Delivery"
-"""The name of the 95th percentile of the delivery times."""
+"""The name of the delivery times' 95th percentile."""
 
 LEAST_DELIVERY_MS = 100.0
-"""Compared delivery times are at least this: users do not notice less, and clocks or lag may cause it."""
+"""Shorter delivery times are compared as this: users do not notice them, and clocks or lag may cause them."""
 
 _OF_MACHINES = (PROBES, "generator.", "lateness_p95_ms.generator", "delivery.clock_error_ms")
-"""The beginnings of names of figures of machines, which may change without harm to a user."""
+"""Prefixes of names of machine figures, which may change without harm to users."""
 
 
 def kind_of(criterion: str) -> Literal["time", "share", "missed"]:
-    """Return how a comparison decides on the figure of a criterion: by ratio, by difference, or only by who misses it.
+    """Return how to decide on the figure of a criterion: by ratio, by difference, or only by the runs that miss it.
 
-    Rates and sizes follow from the load, which is the same.
+    Rates and sizes follow from the load, which is the same in all runs.
     """
     if criterion.startswith(_OF_MACHINES):
         return "missed"
@@ -54,9 +54,9 @@ def kind_of(criterion: str) -> Literal["time", "share", "missed"]:
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """One of the compared runs; `began` is the wall-clock time (ISO 8601) at which its first engine began.
+    """The figures of a compared run; `began` is the wall-clock time (ISO 8601) at which its first engine began.
 
-    `further_ms` has the other times that decide: that of delivery, and those that have a criterion.
+    `further_ms` has the other times that decide: the delivery time, and those with a criterion.
     """
 
     path: str
@@ -74,9 +74,9 @@ class RunFigures:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One run: its entry in the comparison, what describes it, and the header of its log.
+    """A run: its entry in the comparison, its description, and the header of its log.
 
-    `criteria` are those by which it is judged. `name` stands for its path in a sentence on two runs.
+    It is judged by `criteria`. `name` stands for its path in sentences on two runs.
     """
 
     entry: RunFigures
@@ -95,18 +95,18 @@ class ComparedRun:
 
     @property
     def state_checked(self) -> bool:
-        """True if the server was held against its earlier responses (`client.check_state`)."""
+        """True if the server's responses were checked against earlier ones (`client.check_state`)."""
         checks = (source.facts.state_checks for source in self.recorded.log.sources)
-        return any(each.users for each in checks if each)
+        return any(check.users for check in checks if check)
 
     @property
     def tasks(self) -> dict[str, TaskFigures]:
-        """The tasks by name, with the driver if there are several."""
-        modules = self.figures.by_protocol
+        """The tasks by name, preceded by the driver if there are several."""
+        drivers = self.figures.by_protocol
         return {
-            task.task if len(modules) == 1 else f"{module}: {task.task}": task
-            for module, found in modules.items()
-            for task in found.tasks
+            task.task if len(drivers) == 1 else f"{driver}: {task.task}": task
+            for driver, figures in drivers.items()
+            for task in figures.tasks
         }
 
 
@@ -115,17 +115,17 @@ Sides = Mapping[str, Sequence[ComparedRun]]
 
 
 def of_both(sides: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
-    """Yield what the sides have, those of base first."""
+    """Yield the items of both sides, base first."""
     return chain(*sides.values())
 
 
 def read_sides(
     base: Sequence[Path | str], new: Sequence[Path | str], across_drivers: bool = False
 ) -> dict[str, list[ComparedRun]]:
-    """Read the runs, judge all of them by the same criteria, and give them names that are short and differ.
+    """Read the runs, judge all of them by the same criteria, and give them short, distinct names.
 
-    The criteria are those of base. Those that only new states hold also for runs of base that have their figures. With
-    `across_drivers`, delivery does not decide: by SMTP it begins with the acceptance into a queue, by MAPI later.
+    The criteria are those of base. Criteria that only new states also apply to runs of base with their figures. With
+    `across_drivers`, delivery does not decide: by SMTP it begins when a queue accepts the message, by MAPI later.
     Raises as `read_run`.
     """
     sides = {BASE: [*map(read_run, base)], NEW: [*map(read_run, new)]}
@@ -134,27 +134,27 @@ def read_sides(
 
     def judged(run: ComparedRun, side: str) -> ComparedRun:
         results = judge_each({name: of_new[name] for name in further}, run.figures)
-        unknown = {one.name for one in results if one.figure is None} if side == BASE else set()
+        unknown = {result.name for result in results if result.figure is None} if side == BASE else set()
         criteria = {name: limits for name, limits in (of_new | of_base).items() if name not in unknown}
         return run if run.criteria == criteria else read_run(run.entry.path, criteria)
 
     names = iter(names_of([run.recorded for run in of_both(sides)]))
-    found = {side: [replace(judged(run, side), name=next(names)) for run in runs] for side, runs in sides.items()}
-    for run in of_both(found) if across_drivers else ():
+    named = {side: [replace(judged(run, side), name=next(names)) for run in runs] for side, runs in sides.items()}
+    for run in of_both(named) if across_drivers else ():
         run.entry.further_ms.pop(DELIVERY, None)
-    return found
+    return named
 
 
 def _stated(runs: Iterable[ComparedRun]) -> dict[str, Limits | None]:
-    """Return the criteria of the runs; limits that differ are those of the first run that does not switch them off."""
-    found: dict[str, Limits | None] = {}
+    """Return the criteria of the runs; if limits differ, those of the first run that does not switch them off."""
+    stated: dict[str, Limits | None] = {}
     for run in runs:
-        found |= {name: limits for name, limits in run.criteria.items() if found.get(name) is None}
-    return found
+        stated |= {name: limits for name, limits in run.criteria.items() if stated.get(name) is None}
+    return stated
 
 
 def read_run(argument: Path | str, criteria: Criteria | None = None) -> ComparedRun:
-    """Read the run that an argument names, and judge it by its own criteria or by others.
+    """Read the run that an argument names, and judge it by these criteria, or by its own.
 
     Raises `LogError`, and `ConfigError` for a run without a score.
     """
@@ -169,9 +169,9 @@ def read_run(argument: Path | str, criteria: Criteria | None = None) -> Compared
         run=log.sources[0].run,
         began=min(filter(None, began), default=None),
         server=summary.figures.server,
-        scores_ms=_by_driver(SCORE, {driver: found.score_ms for driver, found in drivers.items()}),
+        scores_ms=_by_driver(SCORE, {driver: figures.score_ms for driver, figures in drivers.items()}),
         response_scores_ms=_by_driver(
-            RESPONSE_SCORE, {driver: found.response_score_ms for driver, found in drivers.items()}
+            RESPONSE_SCORE, {driver: figures.response_score_ms for driver, figures in drivers.items()}
         ),
         further_ms=_further(summary),
         done=totals.done,
@@ -183,21 +183,21 @@ def read_run(argument: Path | str, criteria: Criteria | None = None) -> Compared
     return ComparedRun(entry, recorded, log.header, criteria or log.header.criteria)
 
 
-def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, float]:
+def _by_driver(name: str, times_ms: Mapping[str, float | None]) -> dict[str, float]:
     return {
-        name if len(figures) == 1 else f"{driver}: {name}": found
-        for driver, found in figures.items()
-        if found is not None
+        name if len(times_ms) == 1 else f"{driver}: {name}": time_ms
+        for driver, time_ms in times_ms.items()
+        if time_ms is not None
     }
 
 
 def _further(summary: Summary) -> dict[str, float]:
-    """Return the time of delivery, if there was mail, and those with a criterion of their own, by name."""
+    """Return by name the delivery time, if there was mail, and the times with a criterion of their own."""
     delivery_ms = summary.figures.delivery.took.p95_ms
-    found = {DELIVERY: None if delivery_ms is None else max(delivery_ms, LEAST_DELIVERY_MS)} | {
-        one.name: one.figure
-        for one in summary.criteria
-        if kind_of(one.name) == "time" and not one.each and one.name.rpartition(".")[2] not in SCORES
+    times_ms = {DELIVERY: None if delivery_ms is None else max(delivery_ms, LEAST_DELIVERY_MS)} | {
+        result.name: result.figure
+        for result in summary.criteria
+        if kind_of(result.name) == "time" and not result.each and result.name.rpartition(".")[2] not in SCORES
     }
-    found.pop("delivery.p95_ms", None)
-    return {name: time_ms for name, time_ms in found.items() if time_ms is not None}
+    times_ms.pop("delivery.p95_ms", None)
+    return {name: time_ms for name, time_ms in times_ms.items() if time_ms is not None}

@@ -38,26 +38,26 @@ from loadsim.statistics.comparison import ALPHA, Decision, Difference, Sampled, 
 
 
 class NotComparable(ConfigErrors):
-    """Runs that should not be compared, and the findings against it."""
+    """Runs that should not be compared, with the findings that forbid it."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        texts = [f"compare: {one.text}" for one in findings]
+        texts = [f"compare: {finding.text}" for finding in findings]
         super().__init__("; ".join(texts), tuple(map(ConfigError, texts)))
         self.findings = tuple(findings)
 
 
 UNDECIDED = 4
-"""The exit status if valid runs are too few to decide."""
+"""The exit status if there are too few valid runs to decide."""
 
 Tasks = Mapping[str, Sequence[Mapping[str, TaskFigures]]]
-"""By side, the tasks of each run."""
+"""The tasks of each run, by side."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
     """A task or a score in two sets of runs.
 
-    `answered_less` is the side with more failures. `change` is that of `difference`, but None if it favours this side.
+    `answered_less` is the side with more failures. `change` is that of `difference`, or None if it favours this side.
     Only tasks have `unanswered`, the failure rates by side.
     """
 
@@ -76,10 +76,10 @@ class ComparedFigure:
 class ComparisonFigures:
     """The figures of a comparison.
 
-    `missed_more` names the criteria that a larger share of the new runs than of base missed. `unequal_conditions` are
-    those of the findings that name another cause of a difference than the server: drivers, machines or the time.
-    `of_runs` has the warnings of the single runs, those of base first. `decision` is the worst of `decisions`.
-    Intervals are `stretch` times as wide as those of runs that take turns.
+    `missed_more` names the criteria that a larger share of new than of base missed. `unequal_conditions` are the
+    findings on causes of a difference other than the server: drivers, machines or time. `of_runs` has the warnings of
+    single runs, base first. `decision` is the worst of `decisions`. Intervals are `stretch` times as wide as those of
+    runs that take turns.
     """
 
     base: Sequence[RunFigures]
@@ -154,9 +154,9 @@ def compare_runs(
 
 
 class _Measured(NamedTuple):
-    """Figures that decide: the times by their field of `ComparisonFigures`, and the failure rates of tasks.
+    """Figures that decide: times by their field of `ComparisonFigures`, failure rates of tasks, missed criteria.
 
-    `scored` are those of tasks with a weight. `failed_more` has the side with more failures of each score.
+    `scored` has the rates of tasks with a weight, `failed_more` the side with more failures for each score.
     """
 
     tasks: Tasks
@@ -265,33 +265,33 @@ def _times(tasks: Tasks) -> dict[str, list[dict[str, float]]]:
     }
 
 
-def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sampled]:
-    """Return a sample of each figure that all runs have, in the order of the first run."""
+def _samples(times: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sampled]:
+    """Return a sample of each time that all runs have, in the order of the first run."""
     return [
-        Sampled(name, [of_run[name] for of_run in found[BASE]], [of_run[name] for of_run in found[NEW]])
-        for name in found[BASE][0]
-        if all(name in of_run for of_run in of_both(found))
+        Sampled(name, [of_run[name] for of_run in times[BASE]], [of_run[name] for of_run in times[NEW]])
+        for name in times[BASE][0]
+        if all(name in of_run for of_run in of_both(times))
     ]
 
 
 def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
     def counts(name: str, side: str) -> list[Counts]:
-        found = [of_run[name] for of_run in tasks[side] if name in of_run]
-        return [Counts(task.planned, task.planned - task.hits) for task in found]
+        of_side = [of_run[name] for of_run in tasks[side] if name in of_run]
+        return [Counts(task.planned, task.planned - task.hits) for task in of_side]
 
     names = sorted({name for of_run in of_both(tasks) for name in of_run})
     return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
 def _not_measured(runs: Sides, known: Collection[str], across_drivers: bool) -> list[Decided]:
-    """Return an undecided one for each time and criterion that some or all runs have not measured.
+    """Return an undecided decision for each time and criterion that some run has not measured.
 
-    State checks, which not all drivers have, are one if only one side has made some.
+    State checks, which not all drivers make, are one of them if only one side has made any.
     """
     names: dict[str, None] = {}
     for run in of_both(runs):
         names |= dict.fromkeys((*run.entry.scores_ms, *run.entry.response_scores_ms, *run.entry.further_ms))
-        names |= {one.name: None for one in run.recorded.summary.criteria if one.figure is None}
+        names |= {result.name: None for result in run.recorded.summary.criteria if result.figure is None}
     if not across_drivers and len({any(run.state_checked for run in of_side) for of_side in runs.values()}) > 1:
         names["state checks"] = None
     return [Decided(name, "unmeasured", "undecided") for name in names if name not in known]
@@ -304,6 +304,6 @@ def _too_few(runs: Sides, looks: int, decision: Decision | None, more: int | Non
     return [finding(Code.UNDECIDED, more=more)] if decision == "undecided" else []
 
 
-def _compared(found: Difference, more_failures: Side | None) -> ComparedFigure:
-    won = (found.change, more_failures) in (("faster", NEW), ("slower", BASE))
-    return ComparedFigure(found, None if won else found.change, more_failures)
+def _compared(difference: Difference, more_failures: Side | None) -> ComparedFigure:
+    favoured = (difference.change, more_failures) in (("faster", NEW), ("slower", BASE))
+    return ComparedFigure(difference, None if favoured else difference.change, more_failures)

@@ -9,26 +9,28 @@ from loadsim.report.disclosure import UNKNOWN, disclosure, scenario_keys
 from loadsim.report.document import Block, Column, Table
 
 SCENARIO_KEY = "Scenario key "
-"""Precedes a key of a scenario among the facts."""
+"""The prefix of scenario keys among the facts."""
 
 SAME = "The runs have the same server, settings, machines and versions, as far as loadsim knows."
 
 Facts = Mapping[str, Sequence[str]]
-"""The values of each fact in all runs, in the order of the runs."""
+"""The values of each fact, in the order of the runs."""
 
 
 def facts_of(runs: Sequence[RecordedRun]) -> Facts:
-    """Return the disclosure of all runs, and the keys of their scenarios if all scenarios are known."""
+    """Return the disclosures of all runs, with the keys of their scenarios if all scenarios are known."""
     disclosed = [disclosure(run) for run in runs]
-    found = {name: [one.get(name, UNKNOWN) for one in disclosed] for one in disclosed for name in one}
+    facts = {name: [of_run.get(name, UNKNOWN) for of_run in disclosed] for own in disclosed for name in own}
     if all(run.scenario for run in runs):
         keys = [dict(scenario_keys(run.scenario)) for run in runs]
-        found |= {f"{SCENARIO_KEY}{key}": [one.get(key, "not set") for one in keys] for one in keys for key in one}
-    return found
+        facts |= {
+            f"{SCENARIO_KEY}{key}": [of_run.get(key, "not set") for of_run in keys] for own in keys for key in own
+        }
+    return facts
 
 
 def same_table(facts: Facts) -> Table:
-    """Return the facts that are the same in all runs, without keys of scenarios."""
+    """Return the facts that are the same in all runs, except scenario keys."""
     rows = tuple(
         (name, values[0])
         for name, values in facts.items()
@@ -38,9 +40,9 @@ def same_table(facts: Facts) -> Table:
 
 
 def what_differs(facts: Facts, groups: Sequence[str], each: str = "Run") -> Block:
-    """Return the facts with a value that not all groups of runs have, and the groups of each value; `SAME` without any.
+    """Return the facts with values that not all groups of runs have, and the groups of each value; else `SAME`.
 
-    `groups` has the group of each run, `each` is the word for a group.
+    `groups` has the group of each run; `each` is the word for a group.
     """
     rows = []
     for name, values in facts.items():
@@ -55,11 +57,11 @@ def what_differs(facts: Facts, groups: Sequence[str], each: str = "Run") -> Bloc
 
 
 def _differing_items(values: Sequence[str]) -> list[str]:
-    """Return lists, such as capabilities, without the items that all have; other values as they are."""
+    """Return lists, such as capabilities, without their common items, and other values as they are."""
     between_items = "; " if any("; " in value for value in values) else ", "
     lists = [value.split(between_items) for value in values]
     if max(map(len, lists)) == 1:
         return list(values)
     of_all = set[str].intersection(*map(set, lists))
     shown = [between_items.join(item for item in items if item not in of_all) or "nothing more" for items in lists]
-    return shown if len(set(shown)) == len(set(values)) else list(values)  # lists may differ in their order only
+    return shown if len(set(shown)) == len(set(values)) else list(values)  # lists may differ only in order

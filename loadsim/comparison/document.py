@@ -1,4 +1,4 @@
-"""The report on a comparison, and its JUnit XML: the verdict, the interval of each task, and what differs."""
+"""The report on a comparison, and its JUnit XML: the verdict, the interval of each task, and the differences."""
 
 from __future__ import annotations
 
@@ -22,34 +22,36 @@ from loadsim.statistics.comparison import MOST_DETECTABLE, Decision, level
 INCONCLUSIVE = "inconclusive: "
 
 RESERVATION = "but read the warnings: more than the server may differ"
-"""Ends the verdict if the machines were busier in the runs of a side, or the runs did not take turns."""
+"""The end of the verdict if the machines were busier in one side's runs, or if the runs did not take turns."""
 
 LEAST_AXIS, MOST_AXIS = math.log(1.1), math.log(4)
-"""The least and the greatest ratio at the end of the axis of intervals, as logarithms."""
+"""The bounds of the ratio at which the axis of intervals ends, as logarithms."""
 
 MOST_CRITERIA = 3
-"""The most criteria that the verdict names; the list of missed criteria has all."""
+"""The most criteria that the verdict names; the list of missed criteria has all of them."""
 
 _OUTCOMES: Mapping[Decision, Outcome] = {"passed": "passed", "failed": "failure", "undecided": "error"}
 
 
 def compare_junit(comparison: Comparison) -> str:
-    """Return the document of a comparison: a case for each task and time, and one for each other decision.
+    """Return a comparison as JUnit XML: a case for each task and time, and for each other decision.
 
-    A case fails if its figure does, and is in error if that is undecided. Those of tasks pass and only report.
+    A case fails if its figure does, and is in error if that is undecided. Cases of tasks always pass: they only report.
     """
     figures = comparison.figures
     cases = {}
     for row in figures.all_figures:
-        found = row.difference
+        difference = row.difference
         change = row.change or "no difference shown"
-        text = f"base {found.base_ms:.3f} ms, new {found.new_ms:.3f} ms, ratio {found.ratio:.4f}: {change}"
-        cases[found.name] = Case("loadsim.compare", found.name, output=text)
-    for one in figures.decisions:
-        case = cases.get(one.name, Case("loadsim.compare", one.name))
-        why = "; ".join(missed_more(figures)) if one.kind == "criteria" else change_words(one)
-        message = "" if one.decision == "passed" else f"{one.decision}: {why or 'no interval'}"
-        cases[one.name] = replace(case, outcome=_OUTCOMES[one.decision], message=message)
+        text = (
+            f"base {difference.base_ms:.3f} ms, new {difference.new_ms:.3f} ms, ratio {difference.ratio:.4f}: {change}"
+        )
+        cases[difference.name] = Case("loadsim.compare", difference.name, output=text)
+    for decided in figures.decisions:
+        case = cases.get(decided.name, Case("loadsim.compare", decided.name))
+        why = "; ".join(missed_more(figures)) if decided.kind == "criteria" else change_words(decided)
+        message = "" if decided.decision == "passed" else f"{decided.decision}: {why or 'no interval'}"
+        cases[decided.name] = replace(case, outcome=_OUTCOMES[decided.decision], message=message)
     return junit("loadsim compare", [*cases.values()])
 
 
@@ -85,7 +87,7 @@ def _servers(runs: Sequence[RecordedRun]) -> str:
 
 
 def _load(comparison: Comparison) -> list[str]:
-    """Return the names, the users and the window of the runs."""
+    """Return the names, users and window of the runs."""
     names = (run.figures.name or "unnamed" for of_side in comparison.runs.values() for run in of_side)
     figures = comparison.figures
     users, window = count(round(figures.users), "user"), f"window of {figures.window_s.length_s:g} s"
@@ -98,20 +100,20 @@ def findings_of(comparison: Comparison) -> Iterable[Block]:
 
 
 def _of_runs(comparison: Comparison) -> list[Item]:
-    """Return the warnings of the single runs: each kind once, with the number of its runs on each side."""
+    """Return the warnings of single runs: each kind once, with the number of its runs on each side."""
     runs = [*comparison.runs[BASE], *comparison.runs[NEW]]
     base, new = len(comparison.runs[BASE]), len(comparison.runs[NEW])
     items = []
-    for one in comparison.figures.of_runs:
-        of_base = sum(at < base for at in one.runs)
-        counts = f"{of_base} of {base} runs of base, {len(one.runs) - of_base} of {new} of new"
-        place = runs[one.runs[0]].place if len(one.runs) == 1 else counts
-        items.append(Item(f"{place}: {one.words}", one.code))
+    for warning in comparison.figures.of_runs:
+        of_base = sum(number < base for number in warning.runs)
+        counts = f"{of_base} of {base} runs of base, {len(warning.runs) - of_base} of {new} of new"
+        place = runs[warning.runs[0]].place if len(warning.runs) == 1 else counts
+        items.append(Item(f"{place}: {warning.words}", warning.code))
     return items
 
 
 def task_blocks(figures: ComparisonFigures, load: str = "") -> Iterable[Block]:
-    """Yield the table of the tasks, with intervals that pages draw, and the decisions if a regression is limited."""
+    """Yield the table of tasks, whose intervals pages draw, and the decisions if there is a limit on regressions."""
     means = f"geometric means of {count(len(figures.base), 'run')} of base and {len(figures.new)} of new"
     end = _widest(figures.all_figures)
     yield table_of(
@@ -137,21 +139,25 @@ def task_blocks(figures: ComparisonFigures, load: str = "") -> Iterable[Block]:
 
 
 def _widest(figures: Sequence[ComparedFigure]) -> float:
-    """Return the logarithm of the ratio at the end of the axis on which intervals are drawn."""
+    """Return the ratio, as a logarithm, at which the axis of intervals ends."""
     ends = [end for one in figures for end in one.interval or () if end]
     return min(max(LEAST_AXIS, *(abs(math.log(end)) for end in ends)), MOST_AXIS) if ends else LEAST_AXIS
 
 
 def _bar(one: ComparedFigure, end: float) -> Bar | None:
-    """Return the interval, on an axis of logarithms around equal times."""
+    """Return the interval on a logarithmic axis, with equal times in the middle."""
     if one.interval is None:
         return None
-    low, at, high = (
+    low, middle, high = (
         0.5 + 0.5 * min(max(math.log(ratio) / end, -1), 1) if ratio else 0.0
         for ratio in (one.interval[0], one.difference.ratio, one.interval[1])
     )
     return Bar(
-        interval_words(one) or "", low, at, high, look={"slower": "worse", "faster": "better"}.get(one.change or "", "")
+        interval_words(one) or "",
+        low,
+        middle,
+        high,
+        look={"slower": "worse", "faster": "better"}.get(one.change or "", ""),
     )
 
 
@@ -161,7 +167,7 @@ def _result(one: ComparedFigure) -> Cell:
     if one.difference.p is None:
         return "infinite in some runs" if has_infinite(one) else "inconclusive"
     includes_1 = one.interval is None or one.interval[0] <= 1 <= one.interval[1]
-    return one.change or ("no difference" if includes_1 else "by itself")  # the corrected p shows nothing
+    return one.change or ("no difference" if includes_1 else "by itself")  # not significant after the correction of p
 
 
 def _rate(one: ComparedFigure, side: str) -> Cell:
@@ -169,9 +175,9 @@ def _rate(one: ComparedFigure, side: str) -> Cell:
 
 
 def verdict_line(figures: ComparisonFigures) -> str:
-    """Return the verdict in a sentence: what users would notice first, the change of each score, and the decision.
+    """Return the verdict as one sentence: changes that users notice first, the change of each score, the decision.
 
-    It ends with a reservation if conditions besides the server differ.
+    It ends with a reservation if conditions other than the server differ.
     """
     changes = [_score_change(one, figures) for one in figures.scores]
     changes = changes or [f"{INCONCLUSIVE}there is no score that all runs have"]
@@ -181,7 +187,7 @@ def verdict_line(figures: ComparisonFigures) -> str:
     sentence = "; ".join([*before, *changes])
     if figures.decision is not None:
         sentence = f"{figures.decision}: {sentence}; at most {1 + (figures.max_regression or 0):g} allowed"
-    if figures.decision == "passed":  # of what happens in this share of runs, one comparison in 20 shows nothing
+    if figures.decision == "passed":  # an event in this share of runs escapes one comparison in 20
         unseen = 1 - 0.05 ** (1 / len(figures.new))
         sentence += f", as far as {len(figures.new)} runs show: not what happens in fewer than {unseen:.0%} of runs"
     if figures.unequal_conditions:
@@ -190,7 +196,7 @@ def verdict_line(figures: ComparisonFigures) -> str:
 
 
 def missed_more(figures: ComparisonFigures) -> list[str]:
-    """Return clauses on the criteria that a larger share of new than of base missed, and on degraded runs."""
+    """Return clauses on criteria that a larger share of new than of base missed, and on degraded runs."""
     names = sorted({*figures.missed_more} - {"validity"}, key=lambda name: (name.startswith("tasks."), name))
     more = len(names) - MOST_CRITERIA
     words = ", ".join(names[:MOST_CRITERIA]) + (f" and {more} more" if more > 0 else "")
@@ -199,7 +205,7 @@ def missed_more(figures: ComparisonFigures) -> list[str]:
 
 
 def _longer_waits(figures: ComparisonFigures) -> list[str]:
-    """Return a clause for each other time that is worse in new, unless what is said of the score explains it."""
+    """Return a clause for each other time that is worse in new, unless the clause on the score explains it."""
     scores = {one.difference.name: one for one in figures.scores}
     clauses = []
     for one in (*figures.response_scores, *figures.further):
@@ -211,7 +217,7 @@ def _longer_waits(figures: ComparisonFigures) -> list[str]:
 
 
 def _explained(response: ComparedFigure, score: ComparedFigure, max_regression: float | None) -> bool:
-    """Return True if the score is slower by about as much, and the response score alone does not exceed the limit."""
+    """Return True if the score is about as much slower, and the response score is not alone above the limit."""
     if response.interval is None or score.interval is None or score.change != "slower":
         return False
     (low, high), (score_low, score_high) = response.interval, score.interval
@@ -226,13 +232,13 @@ def has_infinite(one: ComparedFigure) -> bool:
 
 
 def _time(name: str) -> tuple[str, str]:
-    """Return the words for a time that decides, and its driver in brackets if there are several."""
+    """Return the words for a time that decides, and its driver in parentheses if there are several."""
     driver, _, own = name.rpartition(": ")
     return own.lower() if own in (SCORE, RESPONSE_SCORE, DELIVERY) else own, f" ({driver})" if driver else ""
 
 
 def tone(comparison: Comparison) -> Tone:
-    """Return the rating of the verdict. What is no measurement, or rests on doubtful runs, is never good."""
+    """Return the rating of the verdict. It is never good if it rests on doubtful runs, or on no measurement."""
     figures = comparison.figures
     changes = {one.change for one in figures.scores}
     less = {one.answered_less for one in figures.scores}
@@ -270,16 +276,16 @@ def _sure(figures: ComparisonFigures) -> str:
 
 
 def _change(one: ComparedFigure, new: str, sure: str) -> str:
-    found = one.difference
-    if found.low is None:
-        return f"{INCONCLUSIVE}{new} took {ratio_words(found.ratio)} times as long, with a single run on a side"
+    ratio = ratio_words(one.difference.ratio)
+    if one.difference.low is None:
+        return f"{INCONCLUSIVE}{new} took {ratio} times as long, with a single run on a side"
     if one.change is None:
         return f"{INCONCLUSIVE}{new} takes {interval_words(one)} times as long ({sure})"
-    return f"{new} is {one.change}: {ratio_words(found.ratio)} times as long ({sure} {interval_words(one)})"
+    return f"{new} is {one.change}: {ratio} times as long ({sure} {interval_words(one)})"
 
 
 def decisions_table(figures: ComparisonFigures, max_regression: float) -> Table:
-    """Return the decisions of `--max-regression` on the scores, and all others that are not passed."""
+    """Return the decisions of `--max-regression` on the scores, and all others that have not passed."""
     scores = {one.difference.name for one in figures.scores}
     return table_of(
         f"What decides: at most {100 * max_regression:g} % more time is allowed",
@@ -314,7 +320,7 @@ def interval_words(one: ComparedFigure) -> str | None:
 
 
 def ratio_words(ratio: float | None) -> str:
-    """Format with three decimals; a ratio above a hundredfold, or unknown, as `> 100`."""
+    """Format with three decimals; a ratio that is unknown or above 100 as `> 100`."""
     if ratio is None or ratio > MOST_DETECTABLE:
         return f"> {MOST_DETECTABLE:g}"
     return f"{ratio:.3f}" if ratio >= 1 / MOST_DETECTABLE else f"< {1 / MOST_DETECTABLE:g}"

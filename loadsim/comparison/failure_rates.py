@@ -16,17 +16,17 @@ from loadsim.statistics.comparison import one_critical_t
 
 MORE_SHARE = 0.01
 LEAST_MORE = 5
-"""A side has more failures if its rate is larger by more than this share, and by at least this number of tasks."""
+"""A side has more failures if its rate is higher by more than this share, and by at least this number of tasks."""
 
 MOST_FREEDOM = 200
-"""With as many degrees of freedom, Student's t is nearly normal."""
+"""With this many degrees of freedom, Student's t is nearly normal."""
 
 Side = Literal["base", "new"]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts of a task in one run: planned tasks, and those that failed, never began or did not end."""
+    """The counts of a task in one run: planned tasks, and those that failed, or did not begin or end."""
 
     planned: float
     unanswered: float
@@ -34,9 +34,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class FailureRates:
-    """The counts of a task in each run of two sides that has it; `partial`: some have not.
+    """The counts of a task in the runs of two sides; `partial` if some runs do not have the task.
 
-    `never`: of what must not happen, as lost mail.
+    `never` marks events that must not happen, such as lost mail.
     """
 
     base: Sequence[Counts]
@@ -46,7 +46,7 @@ class FailureRates:
 
     @property
     def base_share(self) -> float:
-        """The failure rate in all runs of base: tasks without a hit by planned tasks; 0 if none was planned."""
+        """The failure rate of all runs of base: the share of planned tasks without a hit; 0 if none was planned."""
         return _share(self.base)
 
     @property
@@ -68,10 +68,10 @@ class FailureRates:
         return 0.0 if self.never else max(MORE_SHARE, LEAST_MORE / max(sum(run.planned for run in self.new), 1))
 
     def interval(self, alpha: float, stretch: float = 1.0) -> tuple[float, float] | None:
-        """Return the ends of the interval of new - base, of level 1 - `alpha`, by Welch's test of the rates of runs.
+        """Return the interval of new - base at level 1 - `alpha`, by Welch's test of the runs' rates.
 
-        The variance between runs is at least that of tasks that fail independently, which is known: only the rest takes
-        degrees of freedom. `stretch`: that of `run_order`. None with a single run on a side.
+        The variance between runs is at least that of tasks that fail independently. This part is known, and only the
+        rest costs degrees of freedom. `stretch` is that of `run_order`. None with a single run on a side.
         """
         sides = [[run for run in side if run.planned] for side in (self.base, self.new)]
         runs = min(map(len, sides))
@@ -95,6 +95,6 @@ def _share(runs: Iterable[Counts]) -> float:
 
 
 def more_failures(tasks: Mapping[str, FailureRates]) -> Side | None:
-    """Return the side with more failures of a task, new before base; None if neither has."""
+    """Return the side with more failures of some task: new if both have some, None if neither has."""
     sides = {task.more for task in tasks.values()}
     return "new" if "new" in sides else "base" if "base" in sides else None

@@ -1,4 +1,4 @@
-"""The report on several runs: their table, and what differs."""
+"""The report on several runs: their table, and their differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loadsim.report.document import Block, Cell, ColumnOf, Document, Item, Listi
 
 
 def describe_runs(runs: Sequence[RecordedRun]) -> Document:
-    """Return the report, with the runs in the order of their users."""
+    """Return the report, with the runs in the order of their numbers of users."""
     runs = sorted(runs, key=lambda run: (run.figures.users, run.figures.run or "", run.place))
     names = names_of(runs)
     tones = [run.summary.tone for run in runs]
@@ -46,10 +46,10 @@ def runs_table(runs: Sequence[RecordedRun], names: Sequence[str], second: Column
         list(zip(runs, names, strict=True)),
         ("Run", None, lambda one: one[1]),
         second,
-        ("Score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.score_ms)),
+        ("Score (ms)", 1, lambda one: _of_drivers(one[0], lambda driver: driver.score_ms)),
         ("Failed (%)", 2, lambda one: _percent(one[0].figures.totals.failed_share)),
         ("Verdict", None, lambda one: verdict_words(one[0].summary)),
-        ("Response score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.response_score_ms)),
+        ("Response score (ms)", 1, lambda one: _of_drivers(one[0], lambda driver: driver.response_score_ms)),
         ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], one[0].figures.delivery.took.p95_ms)),
         ("Load made (%)", 1, lambda one: _percent(load.share) if (load := one[0].figures.load) else None),
         ("Achieved (tasks/s)", 1, lambda one: one[0].figures.tasks_per_s),
@@ -75,15 +75,15 @@ def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
 
 
 def _of_drivers(run: RecordedRun, time_ms: Callable[[DriverFigures], float | None]) -> Cell:
-    """Return the time of the only driver. Of several drivers, list the times: they must not be mixed."""
+    """Return the time of the only driver; list those of several, which must not be mixed."""
     times = [*map(time_ms, run.figures.by_protocol.values())]
-    listed = ", ".join("-" if each is None else f"{each:.1f}" for each in times) or None
+    listed = ", ".join("-" if time is None else f"{time:.1f}" for time in times) or None
     return _time(run, times[0] if len(times) == 1 else listed)
 
 
-def _time(run: RecordedRun, found: Cell) -> Cell:
-    """Return a time; an invalid run has none to quote."""
-    return "not shown" if run.summary.verdict.validity == "invalid" else found
+def _time(run: RecordedRun, time: Cell) -> Cell:
+    """Return a time; those of an invalid run are not shown."""
+    return "not shown" if run.summary.verdict.validity == "invalid" else time
 
 
 def _percent(share: float | None) -> float | None:
@@ -101,7 +101,7 @@ def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Bloc
 
 
 def _listing(caption: str, of_runs: Sequence[Sequence[Finding]], names: Sequence[str]) -> Iterator[Listing]:
-    """Yield the findings of all runs, each kind once, with the run or the number of runs that have it."""
+    """Yield the findings of all runs: each kind once, with its run or the number of its runs."""
     items = []
     for one in shared(of_runs):
         which = names[one.runs[0]] if len(one.runs) == 1 else f"{len(one.runs)} of {len(names)} runs"

@@ -1,4 +1,4 @@
-"""Reasons against a comparison of two sets of runs, and warnings about one."""
+"""Reasons not to compare two sets of runs, and warnings about a comparison."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from loadsim.scenario.limits import Limits
 from loadsim.timinglog.header_words import LABELS, LIMITS, OFF, differences, shown
 
 SAME = tuple(key for key in LABELS if key not in ("profiles", "mailbox"))
-"""Header keys on which all runs must agree."""
+"""Header keys that must be equal in all runs."""
 
 LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
-"""Header keys that depend on the seed: they must agree, or occur equally often on both sides."""
+"""Header keys that depend on the seed: each value must occur equally often on both sides."""
 
 NOT_LOAD = frozenset(
     (
@@ -31,25 +31,25 @@ NOT_LOAD = frozenset(
         *("client.check_state", "client.source_addresses", "client.trace", "run.audit", "run.audit_allow"),
     )
 )
-"""Keys of a scenario that do not change its load, but for `OF_SERVER`."""
+"""Keys of a scenario that do not change its load, except `OF_SERVER`."""
 
 FiguresOf = Mapping[str, Sequence[Figures]]
 """The figures of the runs of each side."""
 
 OF_DRIVERS = ("submission", "log_on", "plugins")
-"""Header keys whose values may differ between drivers."""
+"""Header keys that may differ between drivers."""
 
 OF_LOAD = ("topology", "lists", "run", "client", "initialise", "mailbox")
 """Keys of a scenario that determine its load."""
 
 OF_SERVER = ("server.imap.ignore_capabilities", "server.smtp.connection")
-"""Keys of the server that change the commands of users."""
+"""Keys of the server that change the users' commands."""
 
 APART_SHARE = 0.1
-"""The least distance between two sets of runs, as a share of all cores, of what counts as busier."""
+"""Machines count as busier if two sets of runs are at least this far apart, as a share of all cores."""
 
 STOLEN_APART_SHARE = 0.05
-"""The least distance of what others on the same hardware took: it stops programs on all cores."""
+"""The distance for time that other guests of the hardware took, which stops programs on all cores."""
 
 
 def check_distinct(runs: Sides) -> None:
@@ -67,9 +67,9 @@ def check_distinct(runs: Sides) -> None:
 
 
 def complaints(runs: Sides, across_drivers: bool = False) -> list[Finding]:
-    """Return the findings against a comparison. Loads that differ are one only if no key does that explains them.
+    """Return the findings that forbid a comparison. Different loads are one, unless a differing key explains them.
 
-    With `across_drivers`, base and new may differ in their drivers, and in what depends on these.
+    With `across_drivers`, base and new may differ in their drivers, and in all that depends on these.
     """
     found = [
         finding(Code.COMPARED_INVALID, run.entry.path, why=_words(run.verdict.defects))
@@ -101,7 +101,7 @@ def _drivers(run: ComparedRun) -> str:
 
 
 def _difference(key: str, one: ComparedRun, another: ComparedRun) -> str | None:
-    """Return the difference of the headers of two runs in a key, in words; None if there is none."""
+    """Return in words how the headers of two runs differ in a key; None if they do not."""
     values_of = [run.header.by_key().get(key) for run in (one, another)]
     if key == LIMITS:
         values_of = [
@@ -111,29 +111,29 @@ def _difference(key: str, one: ComparedRun, another: ComparedRun) -> str | None:
             }
             for stated in values_of
         ]
-    found = []
+    words = []
     for name, *values in differences({key: values_of[0]}, {key: values_of[1]}, (key,)):
         entry = name.partition(".")[2]
         first, second = shown(entry or key, values)
         label = f"{key}.{entry}" if entry else LABELS[key]
-        found.append(f"{label}: {first} in {one.name}, {second} in {another.name}")
-    return "; ".join(found) or None
+        words.append(f"{label}: {first} in {one.name}, {second} in {another.name}")
+    return "; ".join(words) or None
 
 
 def _scored(run: ComparedRun) -> str:
-    return "; ".join(", ".join(found.covers.scored) for found in run.figures.by_protocol.values())
+    return "; ".join(", ".join(driver.covers.scored) for driver in run.figures.by_protocol.values())
 
 
-def _differing(runs: Sides, key: str, of: Callable[[ComparedRun], Any]) -> list[str]:
+def _differing(runs: Sides, key: str, value_of: Callable[[ComparedRun], Any]) -> list[str]:
     first = runs[BASE][0]
-    others = [run for run in of_both(runs) if of(run) != of(first)]
-    return [f"{key}: {of(first)} in {first.name} and {of(other)} in {other.name}" for other in others[:1]]
+    others = [run for run in of_both(runs) if value_of(run) != value_of(first)]
+    return [f"{key}: {value_of(first)} in {first.name} and {value_of(other)} in {other.name}" for other in others[:1]]
 
 
 def _differing_loads(runs: Sides, across_drivers: bool) -> list[Finding]:
     """Return the differing keys of `LOAD` as one finding, unless each load occurs equally often on both sides.
 
-    With `across_drivers`, the recorded scenario without the drivers is in place of its digest.
+    With `across_drivers`, the recorded scenario without the drivers replaces its digest.
     """
 
     def load(run: ComparedRun) -> tuple[Any, ...]:
@@ -146,7 +146,7 @@ def _differing_loads(runs: Sides, across_drivers: bool) -> list[Finding]:
     if not others or Counter(map(load, runs[BASE])) == Counter(map(load, runs[NEW])):
         return []
     other = others[0]
-    differing = [key for at, key in enumerate(LOAD) if any(load(run)[at] != load(first)[at] for run in others)]
+    differing = [key for index, key in enumerate(LOAD) if any(load(run)[index] != load(first)[index] for run in others)]
     one, another = (run.recorded.scenario for run in (first, other))
     keys = None
     if one and another:
@@ -159,12 +159,12 @@ def _differing_loads(runs: Sides, across_drivers: bool) -> list[Finding]:
 
 def _without_drivers(scenario: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a recorded scenario that determine its load, without the drivers of the groups."""
-    found = {key: scenario.get(key) for key in OF_LOAD}
-    for key, value in found.items():
+    keys = {key: scenario.get(key) for key in OF_LOAD}
+    for key, value in keys.items():
         if isinstance(value, Mapping):
-            found[key] = {name: each for name, each in value.items() if _of_load(f"{key}.{name}")}
-    groups = found["topology"] if isinstance(found["topology"], list) else []
-    return {**found, "topology": [{**group, "protocol": None} for group in groups if isinstance(group, Mapping)]}
+            keys[key] = {name: own for name, own in value.items() if _of_load(f"{key}.{name}")}
+    groups = keys["topology"] if isinstance(keys["topology"], list) else []
+    return {**keys, "topology": [{**group, "protocol": None} for group in groups if isinstance(group, Mapping)]}
 
 
 def _of_load(name: str) -> bool:
@@ -172,7 +172,7 @@ def _of_load(name: str) -> bool:
 
 
 def warnings_of(runs: Sides) -> list[Finding]:
-    """Return what makes a comparison doubtful besides `unequal_conditions`."""
+    """Return findings that make a comparison doubtful, in addition to `unequal_conditions`."""
     found = []
     if any(run.figures.embedded for run in of_both(runs)):
         found.append(finding(Code.EMBEDDED, "", Severity.WARNING))
@@ -217,9 +217,9 @@ def _limit_words(name: str, criteria: Criteria) -> str:
 
 
 def unequal_conditions(runs: Sides, stretch: float) -> list[Finding]:
-    """Return a finding for each condition, besides the server, that differs between the sides.
+    """Return a finding for each condition other than the server that differs between the sides.
 
-    Conditions are the drivers, the machines and the time. `stretch`: that of `run_order`.
+    These are the drivers, the machines and the time. `stretch` is that of `run_order`.
     """
     found = unequal_machines({side: [run.figures for run in of_side] for side, of_side in runs.items()})
     if _differing(runs, "drivers", _drivers):
@@ -230,14 +230,14 @@ def unequal_conditions(runs: Sides, stretch: float) -> list[Finding]:
 
 
 def _words(findings: Sequence[Finding]) -> tuple[str, ...]:
-    return tuple(one.words for one in findings)
+    return tuple(finding.words for finding in findings)
 
 
 def unequal_machines(sides: FiguresOf) -> list[Finding]:
-    """Return a finding for each of these: what others on the hardware took, and what other programs took.
+    """Return findings if other guests of the hardware, or other programs, took more on one side.
 
-    Where the server shares the machine and no probe `host` ran, its part is unknown: then the finding has what all
-    programs took. Sides whose runs overlap are equal.
+    If the server shares the machine and no probe `host` ran, the server's part is unknown: the finding then counts all
+    programs. Sides whose runs overlap are equal.
     """
     stolen = _shares(sides, lambda figures: _most(machine.stolen_share for machine in figures.machines))
     others = _shares(sides, _others_share)
@@ -250,18 +250,18 @@ def unequal_machines(sides: FiguresOf) -> list[Finding]:
 
 
 def _shares(sides: FiguresOf, share_of: Callable[[Figures], float | None]) -> dict[str, list[float]]:
-    """Return the rising shares of the runs of each side; nothing if that of a run is unknown."""
-    found: dict[str, list[float]] = {}
+    """Return the shares of each side's runs in rising order; nothing if the share of any run is unknown."""
+    sorted_shares: dict[str, list[float]] = {}
     for side, of_side in sides.items():
         shares = [share for figures in of_side if (share := share_of(figures)) is not None]
         if len(shares) < len(of_side):
             return {}
-        found[side] = sorted(shares)
-    return found
+        sorted_shares[side] = sorted(shares)
+    return sorted_shares
 
 
 def _busier(code: Code, shares: Mapping[str, Sequence[float]], least: float) -> list[Finding]:
-    """Return a finding with the ranges of both sides if they are apart by the least distance."""
+    """Return a finding with the ranges of both sides if they are at least this far apart."""
     if not shares:
         return []
     (other, low), (busier, high) = sorted(shares.items(), key=lambda side: side[1][0])
@@ -270,11 +270,11 @@ def _busier(code: Code, shares: Mapping[str, Sequence[float]], least: float) -> 
 
 
 def _others_share(figures: Figures) -> float | None:
-    """Return the most that programs took of a machine, besides the server and loadsim; None if unknown."""
+    """Return the largest share of a machine that programs other than the server and loadsim took; None if unknown."""
     elsewhere = all(machine.server_here is False for machine in figures.machines)
     by_probe: list[float | None] = []
     for name, probe in (figures.probes or {}).items():
-        # Without the server's processes, the others include them.
+        # If the probe does not know the server's processes, it counts them among the others.
         known = {"others_cpu_cores", "cores"} <= probe.keys() and (elsewhere or "server_cpu_cores" in probe)
         if kind_of(name) == HOST and known:
             others, cores = probe["others_cpu_cores"].mean, probe["cores"].mean
@@ -290,10 +290,10 @@ def _others_share(figures: Figures) -> float | None:
 
 
 def _most(shares: Iterable[float | None]) -> float | None:
-    """Return the largest share; None if there is none, or if one is unknown."""
-    found = [*shares]
-    known = [share for share in found if share is not None]
-    return max(known) if known and len(known) == len(found) else None
+    """Return the largest share; None if there is none, or if any is unknown."""
+    given = [*shares]
+    known = [share for share in given if share is not None]
+    return max(known) if known and len(known) == len(given) else None
 
 
 def _range(shares: Sequence[float]) -> str:

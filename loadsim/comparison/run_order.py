@@ -1,4 +1,4 @@
-"""The order in which two sets of runs were made: successive runs are alike, so it matters who takes turns with whom."""
+"""The order of the runs of two sets. Successive runs are alike, so it matters whether the sets took turns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from statistics import NormalDist
 import numpy as np
 
 CORRELATIONS = (0.3, 0.6, 0.9)
-"""The correlations of successive runs for which errors hold, besides 0. Those of runs `n` apart are their powers."""
+"""Correlations of successive runs, besides 0, for which errors hold. Runs that are `n` apart have their nth power."""
 
 
 def stretch(began: Sequence[Sequence[str | None]]) -> float:
     """Return the factor by which Welch's test underestimates its standard error, at least 1.
 
-    `began` has the start times of each set, as ISO 8601. Runs that begin together take turns; unknown times do not. The
-    result is 1 for sets that take turns.
+    `began` has the start times of each set, in ISO 8601. Runs that begin together count as taking turns, runs with
+    unknown times do not. Sets that take turns have a factor of 1.
     """
     starts = [(start, number, side) for side, times in enumerate(began) for number, start in enumerate(times)]
     if all(start for start, _, _ in starts):
@@ -27,9 +27,9 @@ def stretch(began: Sequence[Sequence[str | None]]) -> float:
 
 
 def alternate(began: Sequence[Sequence[str | None]]) -> bool:
-    """Return True if each run follows one of the other set: what a run leaves to the next favours the same side then.
+    """Return True if each run follows one of the other set: after-effects of runs then favour the same side.
 
-    Runs that begin together follow none. With a single run on a side, the result is False.
+    Runs that begin together follow no run. With a single run on a side, the result is False.
     """
     starts = sorted((start or "", side) for side, times in enumerate(began) for start in times)
     return min(map(len, began)) > 1 and all(
@@ -39,7 +39,7 @@ def alternate(began: Sequence[Sequence[str | None]]) -> bool:
 
 @lru_cache
 def _stretch(is_base: tuple[bool, ...]) -> float:
-    """Return the largest ratio of the true error to the expected estimate, over all correlations."""
+    """Return the largest ratio of the true error to its expected estimate, over all correlations."""
     base = np.array(is_base)
     sides = [np.flatnonzero(base), np.flatnonzero(~base)]
     if min(map(len, sides)) < 2:
@@ -55,6 +55,6 @@ def _stretch(is_base: tuple[bool, ...]) -> float:
 
 
 def stretched(p: float, factor: float) -> float:
-    """Return a one-sided p whose normal deviate is smaller by the factor of `stretch`."""
+    """Return a one-sided p with its normal deviate divided by the factor of `stretch`."""
     normal = NormalDist()
     return normal.cdf(normal.inv_cdf(p) / factor) if 0 < p < 0.5 else p

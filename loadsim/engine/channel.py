@@ -1,4 +1,4 @@
-"""Line channels between a coordinator and its members, with the members' exit statuses."""
+"""Line channels between a coordinator and its members, which also report the ends of members."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ class Channel(Protocol):
 
     @property
     def ended(self) -> str | None:
-        """The member's end ("signal 9"); None while it runs."""
+        """The way in which the member ended ("signal 9"); None while it runs."""
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the last sign of life; 0 if the channel has none."""
+        """Seconds since the channel's last heartbeat; 0 if it has none of its own."""
 
     def send(self, line: bytes) -> None:
-        """Send a line, without waiting for its delivery; a dead member shows by its silence."""
+        """Send a line without waiting for its delivery; a dead member is noticed by its silence."""
 
     def send_start(self, start_ns: int) -> None:
         """Send the common start, converted from our monotonic clock to the member's."""
 
     async def receive(self) -> bytes:
-        """Return the next line, b"" at the end of the channel. Raises `ValueError` for a line that is too long."""
+        """Return the next line, or b"" at the end of the channel. Raises `ValueError` for a line that is too long."""
 
     async def wait(self) -> str:
-        """Wait for the member's end, and return it."""
+        """Wait until the member ends, and return how it ended."""
 
     def kill(self) -> None:
-        """End the member at once, unless it has ended."""
+        """End the member at once if it still runs."""
 
 
 class _ProcessProtocol(SubprocessStreamProtocol):
-    """The protocol of a process; `exited` is set at its end, though a child of it may hold its pipes open."""
+    """The protocol of a process; `exited` is set when it ends, even if a child of it keeps its pipes open."""
 
     def __init__(self) -> None:
         super().__init__(LONGEST_LINE_OF_A_MEMBER_BYTES, asyncio.get_running_loop())
@@ -75,7 +75,7 @@ class ProcessChannel:
                 self._process.stdin.write(line)
 
     def send_start(self, start_ns: int) -> None:
-        """Send the common start unconverted: processes of a machine share its clock."""
+        """Send the common start as it is: all processes of a machine share its clock."""
         self.send(encode(Start(start_ns)))
 
     async def receive(self) -> bytes:
@@ -83,7 +83,7 @@ class ProcessChannel:
         return await self._process.stdout.readline()
 
     async def wait(self) -> str:
-        """Wait for the process's end; then close the pipes, whose ends the loop may not see."""
+        """Wait until the process ends, then close its pipes: the loop may not see that they ended."""
         await self._exited.wait()
         self._transport.close()
         return _ending(await self._process.wait())
@@ -99,13 +99,13 @@ def _ending(status: int) -> str:
 
 
 async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> ProcessChannel:
-    """Start a member as a process of this machine; it inherits the files `kept`. Raises `ConfigError`."""
+    """Start a member as a process on this machine; it inherits the descriptors `kept`. Raises `ConfigError`."""
     with machine_failures(ConfigError):
         made = await asyncio.get_running_loop().subprocess_exec(
             _ProcessProtocol,
             *command,
             stderr=None,
-            start_new_session=True,  # Ctrl-C is for this process, which stops its members
+            start_new_session=True,  # Ctrl-C reaches this process only, which stops its members
             pass_fds=kept,
         )
     return ProcessChannel(*made)
@@ -115,14 +115,14 @@ async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> Pro
 
 
 def own_pipes() -> tuple[int, int]:
-    """Return copies of standard input and output for the coordinator's lines; redirect stdout to stderr."""
+    """Return copies of stdin and stdout for the coordinator's lines, and redirect stdout to stderr."""
     from_coordinator, to_coordinator = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     return from_coordinator, to_coordinator
 
 
 class _StdoutProtocol(asyncio.BaseProtocol):
-    """The protocol of our standard output; `closed` is done at its end."""
+    """The protocol of our standard output; `closed` is done when it has closed."""
 
     def __init__(self) -> None:
         self.closed = asyncio.get_running_loop().create_future()
@@ -135,9 +135,9 @@ class _StdoutProtocol(asyncio.BaseProtocol):
 async def coordinator_lines(
     from_coordinator: int, to_coordinator: int
 ) -> AsyncIterator[tuple[asyncio.StreamReader, Callable[[bytes], None]]]:
-    """Yield a reader of the coordinator's lines and a function that sends one, over `own_pipes`.
+    """Yield a reader of the coordinator's lines, and a function that sends a line, over `own_pipes`.
 
-    At the end of the block, all lines are written.
+    All lines are written when the block has ended.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=LONGEST_LINE_BYTES)
@@ -145,7 +145,7 @@ async def coordinator_lines(
     transport, out = await loop.connect_write_pipe(_StdoutProtocol, os.fdopen(to_coordinator, "wb", 0))
 
     def send(line: bytes) -> None:
-        if not transport.is_closing():  # otherwise the reader is gone; the measurements are in the log
+        if not transport.is_closing():  # else the reader is gone; the measurements are in the log
             transport.write(line)
 
     yield reader, send

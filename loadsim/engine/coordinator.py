@@ -1,7 +1,7 @@
-"""Starts the members of a run, keeps them in step, and watches them: the engines of a machine, or the workers of a run.
+"""Start, synchronise and watch the members of a run: the engines of a machine, or the workers of a cluster run.
 
-A member that dies, or sends nothing for some seconds, is lost with its users. The others go on. Its measurements are in
-its log, and the verdict counts its users as lost.
+A member that dies, or sends nothing for some seconds, is lost with its users. The others continue. Its measurements
+remain in its log, and the verdict counts its users as lost.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ from loadsim.processes.event_loop import task_group
 from loadsim.timinglog.facts import EarlyEnd
 
 USERS_PER_ENGINE = 15_000
-"""More than a core can serve in real time, by this project's measurements."""
+"""More than one core can serve in real time, by this project's measurements."""
 
 HEARTBEAT_S = 1.0
 MISSES = 5
-"""The number of missed heartbeats in a row after which an engine is lost."""
+"""The most heartbeats in a row that an engine may miss before it is lost."""
 
 READY_LIMIT_S = 300.0
-"""The longest time until a member is ready: an engine first makes the contents of its messages."""
+"""Time limit for a member to become ready: an engine first makes the contents of its messages."""
 
 SILENT_LIMIT_S = 8.0
-"""The longest silence of a channel that has signs of life, before the log-on."""
+"""The longest silence before the log-on, of a channel that has heartbeats of its own."""
 
 CLOSE_LIMIT_S = 120.0
-"""The longest time in which a member that has ended must write its log to the disk."""
+"""Time limit for a member that has ended to write its log to the disk."""
 
 ENGINE = (sys.executable, "-P", "-m", "loadsim.engine.process")
 
 START_AHEAD_S = 0.25
-"""The time between sending the common start and the start: every engine has received it by then."""
+"""The time between sending the common start and the start: enough to reach every engine."""
 
 POLL_S = 0.05
-"""The time between two checks if all mail of the run has been seen: users of other members may see it."""
+"""The interval at which to check whether all mail of the run was seen, as users of other members may see it."""
 
 
 def engines_for(users: int, cores: int) -> int:
-    """Return the default number of engines of a machine: one for each core, or more if the users need them."""
+    """Return the default number of engines of a machine: one per core, or more if the users need them."""
     return min(users, max(cores, 1, ceil(users / USERS_PER_ENGINE)))
 
 
@@ -88,7 +88,7 @@ class MemberAssignment(Protocol):
         """Its users."""
 
     def encode(self) -> bytes:
-        """Return the line that begins the member."""
+        """Return the first line to the member."""
 
     def write_ready(self, events: Events, process: int) -> None:
         """Write the event that the member is ready, in the process with this id."""
@@ -98,12 +98,12 @@ class MemberAssignment(Protocol):
 
 
 async def start_engine(_: MemberAssignment, kept: Sequence[int] = ()) -> Channel:
-    """Start an engine as a process of this machine; it inherits the files `kept`."""
+    """Start an engine as a process on this machine; it inherits the file descriptors `kept`."""
     return await start_process(ENGINE, kept)
 
 
 class _Member:
-    """An engine or a worker, as the coordinator sees it."""
+    """The coordinator's view of an engine or a worker."""
 
     def __init__(self, assigned: MemberAssignment, channel: Channel) -> None:
         self.assigned = assigned
@@ -112,36 +112,36 @@ class _Member:
         self.snapshot: LiveSnapshot | None = None
         self.lost: str | None = None  # why
         self.sent_accepted = 0
-        self.received_accepted = 0  # by its last snapshot
+        self.received_accepted = 0  # as of its last snapshot
         self.misses = 0
         self.quiet_since_s = time.monotonic()
 
     @property
     def drains(self) -> bool:
-        """True if the member sends no more mail, and has reported all that it sent."""
+        """True if the member sends no more mail, and has reported all mail that it sent."""
         snapshot = self.snapshot
         return Over in self.reached or (snapshot is not None and PHASES.index(snapshot.phase) >= PHASES.index("drain"))
 
     @property
     def in_transit(self) -> int:
-        """The number of accepted messages that were sent to the member and that it has not received yet."""
+        """The number of accepted messages that were reported to the member, but have not reached it yet."""
         return 0 if self.lost or Over in self.reached else self.sent_accepted - self.received_accepted
 
     @property
     def outstanding(self) -> int:
-        """The number of messages that its users have not seen; 0 once it is over, since they will see no more."""
+        """The number of messages that its users have yet to see; 0 once it is over, as they will see no more."""
         if self.snapshot is None or Over in self.reached:
             return 0
         return self.snapshot.accepted_undelivered + self.in_transit
 
 
 class Coordinator:
-    """Runs one member for each of `assignments`. Events of members, and those that they report, go to `events`.
+    """Runs a member for each assignment. Events about members, and those that they report, go to `events`.
 
-    `watch` receives the total of their snapshots each second; `judge` also the names of lost members, and returns why
-    the run should end early, or None. `control` keeps the coordinator in step with others, if there are any.
+    `watch` receives the total of their snapshots each second; `judge` also gets the names of lost members, and returns
+    why the run should end early, or None. `control` synchronises the coordinator with others, if there are any.
     `open_channel` starts a member, by default an engine. A member that misses more than `misses` heartbeats in a row,
-    each due within `heartbeat_s`, is lost. `start_ns` is the common start, 0 before it is known.
+    one each `heartbeat_s`, is lost. `start_ns` is the common start, 0 before it is known.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Coordinator:
         self.start_ns = 0
         self._begun = False  # the members log on, and send heartbeats
         self._stops = 0
-        self._stop: Message | None = None  # the first that stops members
+        self._stop: Message | None = None  # the first message that stops members
         self.early_end: EarlyEnd | None = None  # why `judge` ended the run
         self._events = events
         events.seconds = self._seconds
@@ -178,11 +178,11 @@ class Coordinator:
         return self._stops > 0
 
     def stop(self, end: EarlyEnd | None = None) -> None:
-        """End the run early; a second call: at once. Workers record `end`, if it is given."""
+        """End the run early; a second call ends it at once. Workers record `end` if it is given."""
         self._end_early(Stop(end or True))
 
     def give_up(self, why: str) -> None:
-        """End the members although the run goes on: the rest of their work is lost."""
+        """End the members although the run continues: the rest of their work is lost."""
         self._end_early(GivenUp(why))
 
     def _end_early(self, message: Message) -> None:
@@ -193,14 +193,14 @@ class Coordinator:
         self._changed.set()
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
-        """Send accepted messages from elsewhere to the members whose users they are for."""
+        """Report messages accepted elsewhere to the members of their recipients."""
         self._distribute(messages)
 
     def snapshot(self) -> LiveSnapshot:
-        """Return the total of the members' snapshots, of which there must be one.
+        """Return the total of the members' snapshots, of which there must be at least one.
 
-        It includes the users of members that have not reported yet. Accepted messages that members have not received
-        count as undelivered.
+        It includes the users of members that have not reported yet. Accepted messages whose report has not reached its
+        member count as undelivered.
         """
         together = total([member.snapshot for member in self._members if member.snapshot])
         unreported = sum(len(member.assigned.assignment) for member in self._members if member.snapshot is None)
@@ -219,9 +219,9 @@ class Coordinator:
         return [member.assigned.name for member in self._members if member.lost]
 
     async def run(self) -> None:
-        """Run the members from start to end; however this returns, no member is left.
+        """Run the members from start to end. No member is left afterwards, even after an error.
 
-        Raises `ConfigError` if a member cannot begin, `RunInvalid` if none is left to begin.
+        Raises `ConfigError` if a member cannot begin, `RunInvalid` if all were lost before they were ready.
         """
         try:
             async with task_group() as group:
@@ -236,15 +236,15 @@ class Coordinator:
                 for task in listening:
                     await task
                 watching.cancel()
-                self._show()  # the last snapshots of members come after the last second
+                self._show()  # the last snapshots arrive after the last beat
         finally:
             for member in self._members:
                 member.channel.kill()
                 await member.channel.wait()
 
     async def _conduct(self) -> None:
-        """Take the members through the steps of a run, in step with those of `control`."""
-        # Begin and log on.
+        """Take the members through the steps of a run, in step with `control`."""
+        # Log on.
         await self._until(lambda member: Ready in member.reached)
         if not any(self._alive()):
             why = "; ".join(dict.fromkeys(member.lost for member in self._members if member.lost))
@@ -269,9 +269,9 @@ class Coordinator:
         await self._until(lambda member: Over in member.reached)
 
     async def _log_on(self) -> None:
-        """Begin the log-ons one after the other within a second, so that the members' beats are spread over it.
+        """Begin the members' log-ons one after the other, spread over a second; their beats are then spread, too.
 
-        Engines that share a core would otherwise delay each other by the sum of their beats, each second.
+        Engines that share a core would otherwise all beat at once, and delay each other every second.
         """
         members = self._alive()
         for member in members:
@@ -280,13 +280,13 @@ class Coordinator:
                 await asyncio.sleep(self._heartbeat_s / len(members))
 
     async def _until(self, reached: Callable[[_Member], bool]) -> None:
-        """Wait until `reached` is true of every member that is not lost."""
+        """Wait until `reached` is true for every member that is not lost."""
         while not all(reached(member) for member in self._alive()):
             self._changed.clear()
             await self._changed.wait()
 
     async def _until_delivered(self) -> None:
-        """Wait until all mail of the run has been seen, or every member is over."""
+        """Wait until all mail of the run was seen, or every member is over."""
         while any(Over not in member.reached for member in self._alive()) and not self._control.all_delivered(
             sum(member.outstanding for member in self._alive())
         ):
@@ -308,7 +308,7 @@ class Coordinator:
             while line := await member.channel.receive():
                 self._receive(member, line)
         except ValueError as problem:
-            if not line or line.endswith(b"\n"):  # otherwise the member died in the middle of a line
+            if not line or line.endswith(b"\n"):  # otherwise the member died while it wrote a line
                 self._lose(member, str(problem))
                 member.channel.kill()
         how = await member.channel.wait()
@@ -317,7 +317,7 @@ class Coordinator:
         self._changed.set()
 
     def _receive(self, member: _Member, line: bytes) -> None:
-        """Take a line of a member. Raises `ValueError` for a line that is not of the protocol."""
+        """Handle a member's line. Raises `ValueError` if it does not follow the protocol."""
         message = decode(line, FROM_A_MEMBER)
         member.misses = 0
         member.quiet_since_s = time.monotonic()
@@ -336,14 +336,14 @@ class Coordinator:
             case Ready(process):
                 member.reached.add(Ready)
                 member.assigned.write_ready(self._events, process)
-                if self._stop is not None:  # sent before the member could receive it
+                if self._stop is not None:  # the member could not receive it before
                     member.channel.send(encode(self._stop))
             case On() | Finished() | Over():
                 member.reached.add(type(message))
         self._changed.set()
 
     def _distribute(self, accepted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Send accepted messages to the members of their recipients. Return those of other recipients."""
+        """Report accepted messages to the members of their recipients. Return those for other recipients."""
         left = list(accepted)
         for member in self._members:
             mine = [pair for pair in left if pair[1] in member.assigned.assignment]
@@ -355,9 +355,9 @@ class Coordinator:
         return left
 
     async def _supervise(self) -> None:
-        """Each second, count missed heartbeats, and give up silent members.
+        """Count missed heartbeats each second, and give up silent members.
 
-        The seconds are our own: if this process is stopped, it misses no heartbeat that it has not read.
+        The seconds are our own: while this process is stopped, no heartbeat counts as missed.
         """
         while True:
             await asyncio.sleep(self._heartbeat_s)
@@ -366,7 +366,7 @@ class Coordinator:
                 quiet_s = time.monotonic() - member.quiet_since_s
                 if member.channel.ended is not None:
                     continue
-                if not self._begun:  # members that are ready wait for the others
+                if not self._begun:  # members that are ready send nothing while they wait for others
                     late = Ready not in member.reached and quiet_s > READY_LIMIT_S
                     gone = late or member.channel.silent_s > SILENT_LIMIT_S
                 elif Over in member.reached or (member.snapshot and member.snapshot.phase == "over"):
@@ -379,7 +379,7 @@ class Coordinator:
             self._show()
 
     def _show(self) -> None:
-        """Report the total of the snapshots, and end a run that it shows to be pointless."""
+        """Report the total of the snapshots, and end a run that `judge` finds pointless."""
         if not any(member.snapshot for member in self._members):
             return
         snapshot = self.snapshot()

@@ -1,4 +1,4 @@
-"""A check of the server that a scenario names, or of the embedded one, which it starts, and of its monitors."""
+"""Check the server and the monitors of a scenario; the embedded server is started for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_scenario(
     wait_s: float = WAIT_S,
     ended: Callable[[str, ServerReport], object] = lambda *_: None,
 ) -> tuple[str, Mapping[str, Any], ServerReport]:
-    """Return the name of the server, its greetings, and what the check found; `ended` gets this of one that fails.
+    """Return the server's name, its greetings, and the report. If the check fails, `ended` gets the name and report.
 
     Raises `ConfigError` for bad input, a server that does not answer, and a refused log-on.
     """
@@ -61,17 +61,17 @@ async def _try_monitor(name: str, words: Sequence[str], directory: Path) -> Obse
     collector = Collector(name, words, directory / f"{name}.tlog")
     collector.start()
     try:
-        lacking = await asyncio.wrap_future(collector.sampled)
+        no_sample = await asyncio.wrap_future(collector.sampled)
     finally:
         collector.end()
         why = await asyncio.wrap_future(collector.ended)
-    if lacking is not None:
-        return Observation(name, lacking, finding(Code.MONITOR_WITHOUT_SAMPLES, name, why=lacking))
-    seen = _sampled(read_monitor_log(collector.path, name))
+    if no_sample is not None:
+        return Observation(name, no_sample, finding(Code.MONITOR_WITHOUT_SAMPLES, name, why=no_sample))
+    seen = _probe_lines(read_monitor_log(collector.path, name))
     return Observation(name, "; ".join([*seen, *([why] if why else [])]))
 
 
-def _sampled(log: LogFile) -> Iterator[str]:
+def _probe_lines(log: LogFile) -> Iterator[str]:
     stated = log.facts.probes or {}
     figures: dict[str, set[str]] = {probe: set() for probe in stated}
     for sample in log.health:

@@ -1,4 +1,4 @@
-"""A run whose load the client machines of a cluster make: their assignments, mailboxes, load and logs."""
+"""A run whose load is made by the clients of a cluster: their assignments, mailboxes, load and logs."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload, combine_digests
 
 START_AHEAD_S = 0.5
-"""The common start is announced this long beforehand: enough to reach every engine of every client."""
+"""The time between announcing the common start and the start: enough to reach every engine of every client."""
 
 END_LIMIT_S = 30.0
-"""The processes of a client exit within this time after it has reported its end and received our receipt.
+"""The longest time for a client's processes to exit, once its last message was acknowledged.
 
-A client without the receipt waits for us as long as `cluster.control_limit_s` says.
+A client without this acknowledgement waits for it up to `cluster.control_limit_s`.
 """
 
 OpenChannel = Callable[[MemberAssignment], Awaitable[Channel]]
@@ -79,8 +79,8 @@ def run_on_cluster(
 ) -> RunResult:
     """Run a scenario on the clients of a cluster, in a new directory: `out`, or one in `runs` named after the scenario.
 
-    Wait until `clients` clients have joined; None takes those that are there. A run that cannot become valid by its
-    plan is refused, unless `even_invalid`.
+    Wait until this number of clients has joined; None takes those present. A run that cannot become valid by its plan
+    is refused, unless `even_invalid`.
 
     Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log arrived here after it.
     """
@@ -89,7 +89,7 @@ def run_on_cluster(
 
 @dataclass(frozen=True, slots=True)
 class _Clients:
-    """The clients of a cluster as the `Place` of a run; `wanted` is their number, None for those that are there."""
+    """The clients of a cluster as the `Place` of a run; `wanted` is their number, None for those present."""
 
     access: Access
     wanted: int | None
@@ -122,7 +122,7 @@ class _Clients:
         yield
 
     async def _assign_users(self, run: Run, cluster: Cluster) -> dict[str, list[Assignment]]:
-        """Assign users to compatible clients: by client, one assignment for each of its engines."""
+        """Assign the users to clients: return by client an assignment for each of its engines."""
         watcher, all_of = run.watcher, run.scenario.users
         watcher.stage("join")
         clients = fit_clients(await cluster.joined(self.wanted, watcher.message))
@@ -142,7 +142,7 @@ class _Clients:
     async def _collect(self, run: Run, cluster: Cluster, clients: Mapping[str, bool]) -> None:
         """Collect the logs of all clients at the same time, and warn of those that stay there.
 
-        `clients` is true for a lost client: when its processes end is unknown.
+        `clients` is true for a lost client, whose processes are not awaited: their end is unknown.
         """
         run.watcher.stage("collect")
         later = (
@@ -161,8 +161,8 @@ class _Clients:
 
 
 def _assignments(run: Run, users: Mapping[str, Sequence[Assignment]]) -> list[WorkerAssignment]:
-    """Return the assignment of each client. It takes as long as planning for all users."""
-    # Header of all logs.
+    """Return the assignment of each client. This takes as long as planning for all users."""
+    # The header of all logs.
     scenario, workload = run.scenario, run.workload
     digests = {user: workload.user_digest(user) for user in all_users(scenario.users)}
     start_state = start_state_after(workload, scenario.initialise)
@@ -232,7 +232,7 @@ async def _make_load(run: Run, assignments: Sequence[WorkerAssignment], open_cha
 
 
 async def forget(cluster: Cluster, run_id: str, clients: Sequence[str]) -> None:
-    """Remove the files of a run that did not begin from the clients that can be reached."""
+    """Remove a run that did not begin from the clients that can be reached."""
     for name in clients:
         with suppress(OSError, TimeoutError, ConfigError):
             if left := await cluster.ask(name, LIST_FILES, run=run_id):

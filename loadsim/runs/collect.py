@@ -1,4 +1,4 @@
-"""The logs that clients still have of runs which their controller did not collect completely."""
+"""Collect the logs that clients still have because their controller did not collect all of them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from loadsim.runs.watcher import SILENT, Watcher
 
 
 def runs_on_clients(access: Access) -> dict[str, dict[str, bool]]:
-    """Return by client the runs of which it has logs, and if each still runs. Raises `ConfigError`."""
+    """Return the runs of which each client has logs, and whether each still runs. Raises `ConfigError`."""
     return run(_runs(access))
 
 
 def collect_run(access: Access, run_id: str, out: Path | None = None, *, watcher: Watcher = SILENT) -> RunResult:
     """Collect the logs of a run from all clients into the run directory `out`, and compute the summary.
 
-    Raises `ConfigError` if no client has logs of it or `out` has those of another run, and `RunInvalid` if some logs
-    did not arrive: those stay with the client, and the next call collects them.
+    Raises `ConfigError` if no client has logs of it, or if `out` has those of another run, and `RunInvalid` if some
+    logs did not arrive: they stay on the client for the next call.
     """
     out = out or Path("runs") / path_component(run_id)
     created = make_directories(out)

@@ -47,9 +47,9 @@ def dated(began: datetime, name: str) -> str:
 def create_directory(out: Path | None, name: str, first: str) -> tuple[Path, list[Path]]:
     """Create the directory `out`, or claim an empty one; None creates one of this name, or a numbered one, in `runs`.
 
-    The claim is the empty file `first` in it, which no two processes can create. Return the directory, and those that
-    this call created, innermost first. Raises `ConfigError` if it has files in it or takes none: before the run changes
-    any mailbox.
+    The claim is the empty file `first`, which only one process can create. Return the directory, and all directories
+    that this call created, innermost first. Raises `ConfigError` if the directory has files or cannot be written to,
+    before the run changes any mailbox.
     """
     path, number = out or Path("runs") / name, 1
     created: list[Path] = []
@@ -69,16 +69,16 @@ def create_directory(out: Path | None, name: str, first: str) -> tuple[Path, lis
 
 
 def make_directories(path: Path) -> list[Path]:
-    """Create a directory, for its owner alone, and its parents. Return those that this call created, innermost first.
+    """Create a directory that only its owner can access, and its parents. Return the new ones, innermost first.
 
     Raises `OSError`.
     """
     created: list[Path] = []
     try:
-        for each in (*reversed(path.parents), path):
+        for directory in (*reversed(path.parents), path):
             with suppress(FileExistsError):
-                each.mkdir(mode=0o700 if each is path else 0o777)
-                created.insert(0, each)
+                directory.mkdir(mode=0o700 if directory is path else 0o777)
+                created.insert(0, directory)
     except OSError:
         remove_empty(created)
         raise
@@ -107,32 +107,31 @@ def _give_to_caller(paths: Iterable[Path]) -> None:
         return
     with suppress(KeyError, ValueError, OSError):
         user, group = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
-        for each in paths:
-            os.chown(each, user, group, follow_symlinks=False)
+        for path in paths:
+            os.chown(path, user, group, follow_symlinks=False)
 
 
 @contextmanager
 def recorded_events(
     out: Path, scenario: Scenario, watcher: Watcher, send: Callable[[Mapping[str, Any]], None] = lambda _: None
 ) -> Iterator[Events]:
-    """Write scenario.yaml, and yield the events of a run, which go to events.jsonl and by `send`.
+    """Write scenario.yaml, and yield the events of a run, which go to events.jsonl and to `send`.
 
-    They begin with the scenario's warnings. The watcher is told of monitors that criteria need. Raises `ConfigError` if
-    the directory takes no files.
+    The first ones are the scenario's warnings. A message names each monitor that criteria need and that the run does
+    not collect. Raises `ConfigError` if the directory cannot be written to.
     """
     with machine_failures(ConfigError):
         (out / SCENARIO).write_text(scenario.to_yaml(), encoding="utf-8")
         events_file = (out / "events.jsonl").open("w", encoding="utf-8")
     for name in expected_monitors(scenario.criteria):
-        if name in scenario.monitors:
-            continue  # the run collects it
-        watcher.message(
-            f"criteria need the file of the monitor {name}: it must sample (loadsim monitor) during this run"
-        )
+        if name not in scenario.monitors:
+            watcher.message(
+                f"criteria need the file of the monitor {name}: it must sample (loadsim monitor) during this run"
+            )
     with closed_at_last(events_file):
         events = Events(events_file, send)
-        for one in scenario.findings:
-            events.write("warning", what=one.text)
+        for finding in scenario.findings:
+            events.write("warning", what=finding.text)
         try:
             yield events
         finally:
@@ -148,7 +147,7 @@ def withdraw(out: Path) -> None:
 
 
 def discard(out: Path, created: Sequence[Path]) -> None:
-    """Remove empty files, such as the claim, and the directories created; a server's log that has content stays."""
+    """Remove empty files, such as the claim, and then the created directories, unless a server's log keeps them."""
     with suppress(OSError):
         for left in out.iterdir():
             if left.is_file() and not left.stat().st_size:
@@ -157,7 +156,7 @@ def discard(out: Path, created: Sequence[Path]) -> None:
 
 
 def remove_empty(directories: Sequence[Path]) -> None:
-    """Remove the empty ones of the directories, which are given innermost first."""
+    """Remove the directories that are empty; they are given innermost first."""
     for directory in directories:
         with suppress(OSError):
             directory.rmdir()

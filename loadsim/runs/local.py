@@ -14,9 +14,8 @@ from loadsim.analysis.reasons import misnamed
 from loadsim.engine.abort import AbortCheck
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.coordinator import Coordinator
-from loadsim.engine.event_log import Events
 from loadsim.engine.health import check_proc
-from loadsim.engine.process import Begin, begins_of
+from loadsim.engine.process import begins_of
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
 from loadsim.findings.formats import length
@@ -47,7 +46,6 @@ from loadsim.scenario.population import further_connections
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload, plan_digest
 from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
-from loadsim.timinglog.writer import TimingLogWriter
 
 
 def run_locally(
@@ -77,7 +75,7 @@ def check_machine(scenario: Scenario, engines: int | None, pin: bool) -> None:
 
 
 def _fitting_engines(workload: Workload, wanted: int | None, pin: bool) -> int:
-    """Return how many engines run the users, with enough open files allowed. Raises `ConfigError` if they cannot."""
+    """Return the number of engines, and allow each enough open files. Raises `ConfigError` if the users do not fit."""
     scenario = workload.scenario
     engines = engine_count(scenario, wanted, pin)
     check_memory(*compared_needs(workload, None, engines))
@@ -88,7 +86,7 @@ def _fitting_engines(workload: Workload, wanted: int | None, pin: bool) -> int:
 
 @dataclass(slots=True)
 class _ThisMachine:
-    """This machine as the `Place` of a run; `facts` describe it and the server, once that is reached."""
+    """This machine as the `Place` of a run; `facts` describe the machine and the server, once it is reached."""
 
     wanted: int | None
     pin: bool
@@ -119,60 +117,53 @@ class _ThisMachine:
         probes = await open_probes(scenario.name, scenario.probes, services)
         watcher.stage("prepare")
         await check_submission(run.workload, services)
-        if scenario.server != EMBEDDED:  # which has the accounts of the scenario
+        if scenario.server != EMBEDDED:  # which has exactly these accounts
             await check_accounts(scenario, services)
         await check_server_limits(run.workload, services)
         accounts = [] if scenario.server == EMBEDDED else accounts_on_server(scenario)
         async with held(accounts, services, "run", run.run_id) as hold:
             prepared = await initialise(run.workload, services, scenario.initialise, hold.noting(watcher.prepared))
             watcher.message(prepared.describe())
-            begins = self._begins(run, prepared.start_state)
-            if monitors := scenario.monitors:
-                watcher.message(f"Starting the monitor{'s' * (len(monitors) > 1)} {', '.join(monitors)}")
-            engines = f"{self.engines} engine{'s' * (self.engines > 1)}"
-            takes = length(scenario.duration_s)
-            async with run.recorded(f"Starting {engines}: processes that make the load, for {takes}") as events:
-                with machine_log(run.logs, begins[0].header) as log:
-                    await self._make_load(run, begins, events, log, probes, hold)
+            await self._make_load(run, prepared.start_state, probes, hold)
             yield hold
 
-    def _begins(self, run: Run, start_state: str | None) -> list[Begin]:
-        digest = plan_digest(run.workload)
+    async def _make_load(self, run: Run, start_state: str | None, probes: tuple[OpenedProbe, ...], hold: Hold) -> None:
+        """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
+        scenario, watcher = run.scenario, run.watcher
+
+        # Say what begins.
         header = {
-            **run_header(run.workload, run.run_id, run.server, digest, start_state, run.load),
+            **run_header(run.workload, run.run_id, run.server, plan_digest(run.workload), start_state, run.load),
             "client": re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client",
         }
-        return begins_of(run.scenario, run.services, divide(run.scenario.users, self.engines), run.logs, header)
+        begins = begins_of(scenario, run.services, divide(scenario.users, self.engines), run.logs, header)
+        if monitors := scenario.monitors:
+            watcher.message(f"Starting the monitor{'s' * (len(monitors) > 1)} {', '.join(monitors)}")
+        engines, takes = f"{self.engines} engine{'s' * (self.engines > 1)}", length(scenario.duration_s)
 
-    async def _make_load(
-        self,
-        run: Run,
-        begins: Sequence[Begin],
-        events: Events,
-        log: TimingLogWriter,
-        probes: tuple[OpenedProbe, ...],
-        hold: Hold,
-    ) -> None:
-        """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
+        # Report samples and snapshots, and end the load if it is pointless.
         samples: list[tuple[str, Mapping[str, float]]] = []  # since the last snapshot
+        abort_check = AbortCheck(scenario.abort_on, scenario.users)
+
+        def warn(probe: str, figures: Collection[str]) -> None:
+            """Warn of criteria on figures that the first samples of a probe do not have."""
+            for finding in misnamed(scenario.criteria, probe, figures):
+                watcher.warning(f"warning: {finding.text}")
 
         def watch(snapshot: LiveSnapshot) -> None:
             while samples:
-                run.watcher.sampled(*samples.pop(0))
-            run.watcher.snapshot(snapshot, {})
-
-        def warn(probe: str, figures: Collection[str]) -> None:
-            """Warn of the criteria on figures that the first samples of a probe do not have."""
-            for lacking in misnamed(run.scenario.criteria, probe, figures):
-                run.watcher.warning(f"warning: {lacking.text}")
+                watcher.sampled(*samples.pop(0))
+            watcher.snapshot(snapshot, {})
 
         def judge(snapshot: LiveSnapshot, lost: Sequence[str]) -> EarlyEnd | None:
             return EarlyEnd(ACCOUNTS_TAKEN, hold.lost) if hold.lost else abort_check.judge(snapshot, lost)
 
-        abort_check = AbortCheck(run.scenario.abort_on, run.scenario.users)
-        coordinator = Coordinator(begins, events, watch, judge=judge)
-        probing = sampled(
-            probes, log, MonotonicClock(), on_figures=warn, on_sample=lambda *sample: samples.append(sample)
-        )
-        with machine_failures(lambda line: RunInvalid(line) if coordinator.start_ns else ConfigError(line)):
-            await run_engines(coordinator, log, probing, self.facts, hold, hold.renew)
+        # Run the engines.
+        async with run.recorded(f"Starting {engines}: processes that make the load, for {takes}") as events:
+            with machine_log(run.logs, begins[0].header) as log:
+                coordinator = Coordinator(begins, events, watch, judge=judge)
+                probing = sampled(
+                    probes, log, MonotonicClock(), on_figures=warn, on_sample=lambda *sample: samples.append(sample)
+                )
+                with machine_failures(lambda line: RunInvalid(line) if coordinator.start_ns else ConfigError(line)):
+                    await run_engines(coordinator, log, probing, self.facts, hold, hold.renew)

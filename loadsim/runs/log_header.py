@@ -1,4 +1,4 @@
-"""The facts about a run that the headers of all its timing logs repeat."""
+"""The header that all timing logs of a run share, and the planned load that it states."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def load_of_plan(scenario: Scenario, watcher: Watcher, *, even_invalid: bool = F
 
 
 MOST_MESSAGES = 100_000
-"""The most messages that are audited by default: from Dovecot, they take 10 s of CPU time here, and a minute on a busy
-machine."""
+"""The most messages that are audited by default: to read them from Dovecot takes 10 s of CPU time here, and a minute on
+a busy machine."""
 
 SUBMITTING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
 
 
 def is_audited(workload: Workload, load: PlannedLoad | None, most: int = MOST_MESSAGES) -> bool:
-    """Return whether the mail of a run is audited as its scenario says (`run.audit`).
+    """Return whether the mail of a run is audited: as `run.audit` says, or by default.
 
-    By default, it is if there are at most `most` messages by the plan, and no plug-in tasks, which are not recorded.
+    The default is yes if the plan has at most `most` messages and no tasks of plug-ins, which are not recorded.
     """
     scenario = workload.scenario
     if scenario.audit is not None or load is None or scenario.plugin_tasks:
         return bool(scenario.audit)
     start = sum(sum(workload.start_state(user).values()) for user in range(1, scenario.users + 1))
-    copies = 1 + max(group.profile.new_mail.recipients for group in scenario.topology)  # one is in Sent Items
+    copies = 1 + max(group.profile.new_mail.recipients for group in scenario.topology)  # one in Sent Items
     return start + copies * sum(sum(load.tasks.get(task, ())) for task in SUBMITTING) <= most
 
 
@@ -77,7 +77,7 @@ def run_header(
         "run": run,
         "name": scenario.name,
         "server": server,
-        "findings": [one.document for one in scenario.findings],
+        "findings": [finding.document for finding in scenario.findings],
         **({"audited": is_audited(workload, load)} if accounts_on_server(scenario) else {}),
         **({"audit_allow": scenario.audit_allow} if scenario.audit_allow else {}),
         "embedded": not isinstance(scenario.server, Server),

@@ -1,6 +1,6 @@
-"""Watching a server's machine without making load: samples of probes in a timing log, which a run's analysis reads.
+"""Watch a server's machine without making load: write samples of probes to a timing log, for the analysis of a run.
 
-The log is the standard output: a file, or a reader at the other end of a connection.
+The log goes to standard output: into a file, or to a reader at the other end of a connection.
 """
 
 from __future__ import annotations
@@ -35,18 +35,17 @@ WRITE_EACH_S = 1.0
 NOT_WRITTEN = "monitor: expected to write all samples, found: "
 
 FACTS_EACH = 10
-"""The counts of samples and failures are written once in so many writes."""
-
+"""One write in this many has the counts of samples and failures, too."""
 
 Probes = Mapping[str, Mapping[str, Any]]
 """Settings of probes by name."""
 
 
 def watch_server(probes: Probes, services: Services, name: str, *, watcher: Watcher = SILENT) -> None:
-    """Sample probes of the machine of these services each second to the standard output, until a signal.
+    """Sample probes of the services' machine each second, and write the samples to standard output, until a signal.
 
-    `name` is the monitor's. The sampling also ends when the output cannot be written, as nothing reads it any more, and
-    when the standard input is a pipe or socket that is closed: the machine at the other end has gone.
+    `name` is the monitor's. Sampling also ends when the output has no reader left, and when standard input is a pipe or
+    socket that is closed: then the machine at the other end is gone.
 
     Raises `ConfigError` for wrong names or settings, and for an output that cannot be written.
     """
@@ -61,7 +60,7 @@ def watch_server(probes: Probes, services: Services, name: str, *, watcher: Watc
 
 
 def _standard_output() -> FileIO:
-    """Return a stream to the standard output of now, which plug-ins do not reach. Raises `ConfigError`."""
+    """Return a stream to the present standard output, which plug-ins cannot print to. Raises `ConfigError`."""
     sys.stdout.flush()
     descriptor = os.dup(1)
     if os.isatty(descriptor):
@@ -137,7 +136,7 @@ async def _watch(probes: Probes, services: Services, name: str, output: FileIO, 
 
 
 def _place(services: Services) -> dict[str, Any]:
-    """Return if the server is on this machine; None if it has the address, and nothing listens at one of the ports."""
+    """Return whether the server is on this machine; None if its address is here, but a port has no listener."""
     endpoints = services.endpoints.values()
     here = find_server(*endpoints).here
     listens = all(any(listening(addresses_of(each.host), each.port)) for each in endpoints)

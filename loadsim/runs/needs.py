@@ -35,10 +35,10 @@ from loadsim.scenario.workload import Workload
 from loadsim.timinglog.planned_load import PlannedLoad
 
 ENGINE_TASKS_PER_S = 250.0
-"""Planned tasks per second of an engine, on a core of its own, whose event loop is late by about 2 ms (99th p.)."""
+"""Planned tasks per second at which an engine on a core of its own runs about 2 ms late (99th percentile)."""
 
 EMBEDDED_TASKS_PER_S = 100.0
-"""Planned tasks per second of the embedded server before its answers become several times slower, on two cores."""
+"""Planned tasks per second above which the embedded server, on two cores, answers several times more slowly."""
 
 ENGINE_BYTES = 60 << 20
 USER_BYTES = 13 << 10
@@ -49,7 +49,7 @@ MAPI_BYTES, MAPI_TLS_BYTES = 8 << 10, 66 << 10
 """Memory of a user of the driver `mapi` beyond that of two connections, and of their TLS."""
 
 EMBEDDED_COPIES = 3
-"""The memory of the embedded server for a message, as a multiple of the message's size."""
+"""The embedded server's memory for a message, as a multiple of the message's size."""
 
 LOG_BYTES_PER_TASK = 400
 """A planned task's share of the timing logs, with its commands, SYNC, and the samples of each second."""
@@ -58,18 +58,18 @@ RESULT_BYTES = 1 << 20
 """The other files of a run directory: score, answer, events, report."""
 
 BUSIEST_S = 10.0
-"""The length of the busiest stretch: a shorter peak passes before anything is late for long."""
+"""The length of the busiest stretch: a shorter peak is over before much is late."""
 
 SAMPLED_USERS = 500
-"""The most users whose mailboxes are measured; the rest are taken to be like them."""
+"""The most users whose mailboxes are measured; the others are assumed to be like them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The needs of a run on this machine; None if the planned load is unknown.
+    """The needs of a run on this machine; those that follow from the planned load are None if it is unknown.
 
-    `open_files` are those of one engine, `busiest_tasks_per_s` the planned tasks of the busiest `BUSIEST_S`. `day_s` is
-    the length of a day of the run.
+    `open_files` is per engine, `busiest_tasks_per_s` the planned rate in the busiest `BUSIEST_S`. `day_s` is the length
+    of the run's day.
     """
 
     users: int
@@ -85,7 +85,7 @@ class Needs:
 class Resources:
     """The resources of this machine; `open_files` is None if they are unlimited.
 
-    `tasks_per_s` is what the engines, or the embedded server, are expected to keep pace with; `embedded`: the latter.
+    `tasks_per_s` is the rate with which the engines can keep pace, or the embedded server if `embedded`.
     """
 
     tasks_per_s: float
@@ -100,15 +100,15 @@ class Resources:
 def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Needs:
     scenario = workload.scenario
     users, further = scenario.users, further_connections(scenario)
-    has_tls = any(each.tls != "none" for each in _endpoints(scenario))
+    has_tls = any(endpoint.tls != "none" for endpoint in _endpoints(scenario))
     per_connection = USER_BYTES + (TLS_BYTES if has_tls else 0)
     memory = engines * ENGINE_BYTES + (users + further) * per_connection
     by_mapi = sum(group.users for group in scenario.topology if group.protocol == "mapi")
     memory += by_mapi * (MAPI_BYTES + (MAPI_TLS_BYTES if has_tls else 0))
     if scenario.server == EMBEDDED:
-        each = range(1, users + 1, ceil(users / SAMPLED_USERS))
-        sampled_bytes = sum(mailbox_bytes(workload, user) for user in each)
-        memory += round(EMBEDDED_COPIES * sampled_bytes * users / len(each))
+        sampled = range(1, users + 1, ceil(users / SAMPLED_USERS))
+        sampled_bytes = sum(mailbox_bytes(workload, user) for user in sampled)
+        memory += round(EMBEDDED_COPIES * sampled_bytes * users / len(sampled))
     tasks: list[int] | None = None
     if load is not None and scenario.run.mode != STRESS:
         tasks = [sum(part) for part in zip(*load.tasks.values(), strict=True)]
@@ -124,27 +124,27 @@ def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Need
 
 
 def busiest_per_s(tasks: Sequence[float], duration_s: float) -> float:
-    """Return the tasks per second of the busiest `BUSIEST_S`, of tasks in equal parts of a run.
+    """Return the tasks per second in the busiest `BUSIEST_S`, or in the whole of a shorter run.
 
-    It is the rate of the whole run if that is shorter.
+    `tasks` are counted in equal parts of the run.
     """
     if not tasks:
         return 0.0
     part_s = duration_s / len(tasks)
     parts = min(ceil(BUSIEST_S / part_s), len(tasks))
-    most = max(sum(tasks[at : at + parts]) for at in range(len(tasks) - parts + 1))
+    most = max(sum(tasks[begin : begin + parts]) for begin in range(len(tasks) - parts + 1))
     return float(most / (parts * part_s))
 
 
 def resources_for(scenario: Scenario, engines: int, directory: Path) -> Resources:
     """Return the resources of this machine for a run with its logs in `directory`, which need not exist yet."""
     cores = usable_cores()
-    shared = all(_is_here(each.host) for each in _endpoints(scenario))  # as far as hosts say without a name server
+    shared = all(_is_here(each.host) for each in _endpoints(scenario))  # names of hosts are not looked up
     at_once = min(engines, max(1, cores // 2) if shared else cores)
     tasks_per_s = at_once * ENGINE_TASKS_PER_S
     memory_bytes, available_bytes = _memory()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    existing = next(each for each in (directory.absolute(), *directory.absolute().parents) if each.is_dir())
+    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.is_dir())
     return Resources(
         tasks_per_s=min(tasks_per_s, EMBEDDED_TASKS_PER_S) if scenario.server == EMBEDDED else tasks_per_s,
         cores=cores,
@@ -167,15 +167,14 @@ def _is_here(host: str) -> bool:
 
 
 def _memory() -> tuple[int, int]:
-    """Return the total and the available memory in bytes, at most those of our control groups."""
+    """Return the total and the available memory in bytes, within the limits of our control groups."""
     memory = psutil.virtual_memory()
-    found = memory.total, memory.available
-    limits = memory_limits() or found
-    return min(found[0], limits[0]), min(found[1], limits[1])
+    limits = memory_limits() or (memory.total, memory.available)
+    return min(memory.total, limits[0]), min(memory.available, limits[1])
 
 
 def check_memory(needs: Needs, resources: Resources) -> None:
-    """Raise `ConfigError` for a run that cannot fit into this machine's memory."""
+    """Raise `ConfigError` for a run that does not fit into this machine's memory."""
     if needs.memory_bytes > resources.memory_bytes:
         raise ConfigError(
             f"topology: expected users that fit into the {data_size(resources.memory_bytes)} of this machine's memory,"
@@ -186,14 +185,14 @@ def check_memory(needs: Needs, resources: Resources) -> None:
 
 def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[str]:
     """Return what this machine probably lacks for a run, each with a remedy. With `pin`, it has half the cores."""
-    found = []
+    lines = []
     busiest = needs.busiest_tasks_per_s
     if busiest is not None and busiest > resources.tasks_per_s:
         begin = "the embedded server may be slow" if resources.embedded else "this run may become invalid"
         cores = f"{count(resources.cores, 'core')}{' with --pin' if pin else ''}"
         machine = f"this machine ({cores}, {count(needs.engines, 'engine')})"
         minutes = ceil(needs.day_s * busiest / resources.tasks_per_s / 60)
-        found.append(
+        lines.append(
             f"{begin}: in its busiest {BUSIEST_S:g} s it plans {busiest:,.0f} tasks per second, and"
             f" {'that server' if resources.embedded else machine} keeps pace with about {resources.tasks_per_s:,.0f};"
             f" take about --set run.day_length={minutes}m, or fewer users"
@@ -201,18 +200,18 @@ def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[
     available = resources.memory_available_bytes
     if needs.memory_bytes > available:
         needed, there = data_size(needs.memory_bytes), data_size(available)
-        found.append(f"memory may run out: the run needs about {needed}, available are {there}")
+        lines.append(f"memory may run out: the run needs about {needed}, available are {there}")
     if resources.open_files is not None and needs.open_files > resources.open_files:
-        found.append(
+        lines.append(
             f"open files will run out: each engine needs {needs.open_files:,}, its hard limit is"
             f" {resources.open_files:,}; take more --engines, or raise it as root with `ulimit -n {needs.open_files}`"
         )
     free = resources.disk_free_bytes
     if needs.log_bytes is not None and needs.log_bytes > free:
-        found.append(
+        lines.append(
             f"the disk may fill up: the logs need about {data_size(needs.log_bytes)}, free are {data_size(free)}"
         )
-    return found
+    return lines
 
 
 def describe(needs: Needs, resources: Resources) -> list[str]:
@@ -235,7 +234,7 @@ def describe(needs: Needs, resources: Resources) -> list[str]:
 def compared_needs(
     workload: Workload, load: PlannedLoad | None, engines: int | None = None, directory: Path = Path("runs")
 ) -> tuple[Needs, Resources]:
-    """Return the needs of a run in `engines` processes (None: by default), and the machine's means.
+    """Return the needs of a run with this number of engines (None: the default), and this machine's resources.
 
     `directory` is the run's; `load` is None if it is unknown.
     """
@@ -245,7 +244,7 @@ def compared_needs(
 
 
 def engine_count(scenario: Scenario, wanted: int | None, pin: bool) -> int:
-    """Return how many engines run the users: the wanted number, or one by cores, of which `pin` leaves half.
+    """Return the number of engines: the wanted one, or by default one by cores, of which `pin` leaves half.
 
     Raises `ConfigError` for fewer than one, more than users, or several with a driver that needs a single process.
     """

@@ -17,7 +17,7 @@ from loadsim.runs.watcher import Watcher
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The directory of a run, and the summary of its logs; `written` if its files are there."""
+    """The directory of a run, and the summary of its logs; `written` if its files could be written."""
 
     directory: Path
     summary: Summary
@@ -37,7 +37,8 @@ class RunResult:
 def write_summary(directory: Path, watcher: Watcher) -> RunResult:
     """Compute the summary of the logs in a run directory, and write score.json and answer.txt there.
 
-    The work is done: a signal ends what comes after it. Raises `RunInvalid` if the logs are missing or cannot be read.
+    Signals do not interrupt it: they end what comes after it. Raises `RunInvalid` if the logs are missing or
+    unreadable.
     """
     with handled_by(lambda _: None):
         watcher.stage("analyse")

@@ -1,4 +1,4 @@
-"""A run, from the checks before its load to its summary; the load is made at a place of one machine or of several."""
+"""A run, from its first checks to its summary. A `Place` makes the load: this machine, or the clients of a cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from loadsim.users.plugin_tasks import check_plugin_tasks
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A checked run on a reachable server, of which `server` is the name; `load` is None if the plan is unknown."""
+    """A run before its mailboxes are prepared. `server` is the server's name; `load` is None if the plan is unknown."""
 
     workload: Workload
     run_id: str
@@ -54,10 +54,10 @@ class Run:
     async def recorded(
         self, message: str = "", send: Callable[[Mapping[str, Any]], None] = lambda _: None
     ) -> AsyncIterator[Events]:
-        """Collect the monitors and yield the events of the load, which is made in the block.
+        """Yield the events of the load that is made in the block, and collect the monitors meanwhile.
 
-        `message` is shown once the monitors sample; `send` receives the events. A `ConfigError` in the block means that
-        there was no load: the files are removed.
+        `message` is shown once the monitors sample; `send` receives each event. If the block raises `ConfigError`,
+        there was no load, and its files are removed.
         """
         try:
             async with collected(self.scenario.monitors, self.logs):
@@ -83,7 +83,7 @@ class Place(Protocol):
         """Yield the services and the name of the server, which runs at least as long as the block."""
 
     def loaded(self, run: Run) -> AbstractAsyncContextManager[Hold | None]:
-        """Prepare the mailboxes and make the load. In the block, it is over; yield the hold if it lasts.
+        """Prepare the mailboxes and make the load. It is over in the block, for which the hold is yielded if it lasts.
 
         Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log is here after it.
         """
@@ -128,7 +128,7 @@ async def _execute(this_run: Run, place: Place) -> RunResult:
 
 
 async def _audit(this_run: Run, hold: Hold | None) -> None:
-    """Audit a run that has reached its end, if its logs say so: without a result, they make the run invalid.
+    """Audit a run that reached its end, if its logs ask for it; without the audit's result, they make the run invalid.
 
     A signal ends the audit.
     """
@@ -148,7 +148,7 @@ async def _audit(this_run: Run, hold: Hold | None) -> None:
                 task = group.create_task(auditing)
                 with calls_on_signal(lambda: task.cancelling() or task.cancel()):
                     await asyncio.wait([task])
-        why = "stopped by hand" if task.cancelled() else ""
+        why = "interrupted" if task.cancelled() else ""
     except ConfigError as failure:
         why = str(failure)
     if why:

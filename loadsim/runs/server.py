@@ -21,7 +21,7 @@ from loadsim.scenario.server import Server
 from loadsim.servers.embedded import EmbeddedServer, start_embedded, start_embedded_mapi
 
 IN_MEMORY = "none, mail systems in memory"
-"""The name of the server of a run whose users all have the in-memory driver, and contact no server."""
+"""The server's name in a run whose users all have the in-memory driver, and thus contact no server."""
 
 
 @contextmanager
