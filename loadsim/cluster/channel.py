@@ -135,8 +135,7 @@ def reading_of(asked_ns: int, there_ns: int, answered_ns: int) -> Reading:
     """Return the reading of another clock by one round trip, with its error.
 
     It was requested at `asked_ns` and answered at `answered_ns` of our clock; the other clock showed `there_ns`. The
-    error allows for a difference in rate during the round trip. It also covers rounding: half a nanosecond of the
-    middle, and one of the other clock.
+    error covers a difference in rate during the trip, and rounding: half a nanosecond of the middle, and a whole one.
     """
     took_ns = answered_ns - asked_ns
     return Reading((asked_ns + answered_ns) // 2, there_ns, math.ceil((took_ns + 1) / 2 * (1 + MOST_RATE)) + 1)
@@ -147,12 +146,9 @@ async def read_clock(
 ) -> Reading:
     """Read another machine's clock by successive round trips, of which the shortest counts; `ask` returns nanoseconds.
 
-    We ask at t0 and get the answer at t2 of our clock. The other machine read its own clock in between. The middle is
-    assumed, so the error is at most half of the round trip. On an idle network both ways take the same time, and the
-    error is much smaller than this bound.
-
-    Monotonic clocks are read: engines measure by them, and no time service sets them. The caller handles errors of
-    `ask`, and limits the total time.
+    The clock is assumed to be read in the middle of a trip, so the error is at most half of it, and much less if both
+    ways take the same time, as on an idle network. The clocks are monotonic: engines measure by them, and no time
+    service sets them. The caller handles errors of `ask`, and limits the total time.
     """
     trips = []
     for _ in range(round_trips):

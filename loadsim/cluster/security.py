@@ -27,18 +27,15 @@ def mutual_tls(directory: Path) -> Security:
     """
     check(directory)
     cert, key = str(directory / CERT_FILE), str(directory / KEY_FILE)
+    roles = ("scheduler", "worker", "client")
     return Security(
         require_encryption=True,
         tls_min_version=ssl.TLSVersion.TLSv1_3,
         tls_max_version=None,
         tls_ciphers=None,
         tls_ca_file=cert,
-        tls_scheduler_cert=cert,
-        tls_scheduler_key=key,
-        tls_worker_cert=cert,
-        tls_worker_key=key,
-        tls_client_cert=cert,
-        tls_client_key=key,
+        **{f"tls_{role}_cert": cert for role in roles},
+        **{f"tls_{role}_key": key for role in roles},
     )
 
 

@@ -34,7 +34,7 @@ from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
-from loadsim.processes.event_loop import calls_on_signal
+from loadsim.processes.event_loop import LoopFactory, calls_on_signal
 from loadsim.protocols.registry import needs_one_engine
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
@@ -84,7 +84,7 @@ def run_on_cluster(
 
     Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log arrived here after it.
     """
-    return make_run(scenario, _Clients(access, clients), out, even_invalid=even_invalid, watcher=watcher)
+    return make_run(scenario, _Clients(access, clients), out, even_invalid, watcher)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,7 @@ class _Clients:
 
     access: Access
     wanted: int | None
+    loop_factory: LoopFactory | None = None
 
     def check(self, scenario: Scenario) -> Workload:
         workload = Workload(scenario)

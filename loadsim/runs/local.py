@@ -23,7 +23,7 @@ from loadsim.model.partition import divide
 from loadsim.model.ports import Services
 from loadsim.monitor.host import machine_log, run_engines
 from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
-from loadsim.processes.event_loop import fastest_loop
+from loadsim.processes.event_loop import LoopFactory, fastest_loop
 from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise
@@ -62,8 +62,7 @@ def run_locally(
     Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
     """
     check_proc()
-    place, loop = _ThisMachine(engines, pin), fastest_loop()
-    return make_run(scenario, place, out, even_invalid=even_invalid, watcher=watcher, loop_factory=loop)
+    return make_run(scenario, _ThisMachine(engines, pin), out, even_invalid, watcher)
 
 
 def check_machine(scenario: Scenario, engines: int | None, pin: bool) -> None:
@@ -92,6 +91,7 @@ class _ThisMachine:
     pin: bool
     engines: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
+    loop_factory: LoopFactory | None = field(default_factory=fastest_loop)
 
     def check(self, scenario: Scenario) -> Workload:
         check_probes(scenario.name, scenario.probes)

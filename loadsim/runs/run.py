@@ -74,6 +74,10 @@ class Run:
 class Place(Protocol):
     """The machines that make the load of one run: this one, or the clients of a cluster."""
 
+    @property
+    def loop_factory(self) -> LoopFactory | None:
+        """The factory of the event loop; None for asyncio's own."""
+
     def check(self, scenario: Scenario) -> Workload:
         """Return the plans of the users after all checks that need no server. Raises `ConfigError`."""
 
@@ -89,19 +93,8 @@ class Place(Protocol):
         """
 
 
-def make_run(
-    scenario: Scenario,
-    place: Place,
-    out: Path | None,
-    *,
-    even_invalid: bool,
-    watcher: Watcher,
-    loop_factory: LoopFactory | None = None,
-) -> RunResult:
-    """Make a run at a place, in a new directory: `out`, or one in `runs` named after the scenario.
-
-    A run that cannot become valid by its plan is refused, unless `even_invalid`. Raises as `Place.loaded`.
-    """
+def make_run(scenario: Scenario, place: Place, out: Path | None, even_invalid: bool, watcher: Watcher) -> RunResult:
+    """Make a run as `run_locally` does, with its load made at a place. Raises as `Place.loaded`."""
     began = datetime.now(UTC)
     with printing_to_stderr() if scenario.probes or scenario.plugins else nullcontext():
         check_protocols(scenario)
@@ -113,7 +106,7 @@ def make_run(
         ):
             load = load_of_plan(scenario, watcher, even_invalid=even_invalid)
             this_run = Run(workload, random_run_id(began), directory, services, server, load, watcher)
-            return run(_execute(this_run, place), loop_factory)
+            return run(_execute(this_run, place), place.loop_factory)
 
 
 async def _execute(this_run: Run, place: Place) -> RunResult:
