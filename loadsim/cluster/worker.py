@@ -160,11 +160,11 @@ async def make_load(
     Raises `ConfigError` if the load cannot begin here, `RunInvalid` if no engine was left to make load.
     """
     # Find the server, if it runs on this machine; names may take a while to resolve.
-    server = await asyncio.to_thread(find_server, *assigned.services.endpoints.values())
-    environment = await asyncio.to_thread(environment_facts, server, assigned.services)
-
-    probed = assigned.scenario.probes if FIRST_USER in assigned.assignment else {}
-    probes = await open_probes(assigned.scenario.name, probed, assigned.services)
+    scenario, services = assigned.scenario, assigned.services
+    environment = await asyncio.to_thread(
+        lambda: environment_facts(find_server(*services.endpoints.values()), services)
+    )
+    probes = await open_probes(scenario.name, scenario.probes if FIRST_USER in assigned.assignment else {}, services)
 
     # Open the logs.
     logs = directory / LOGS_NAME

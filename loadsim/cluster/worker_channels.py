@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from loadsim.analysis.clocks.model import Reading
@@ -14,7 +14,7 @@ from loadsim.cluster.own_dask import Comm, send_recv
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.security import ANSWER_LIMIT_S
 from loadsim.engine.channel import Channel
-from loadsim.engine.coordinator import MemberAssignment
+from loadsim.engine.coordinator import MemberAssignment, OpenChannel
 from loadsim.errors import ConfigError
 from loadsim.processes.event_loop import background_tasks, task_group
 
@@ -32,10 +32,8 @@ CLOSE_LIMIT_S = 10.0
 
 
 @asynccontextmanager
-async def worker_channels(
-    cluster: Cluster, run: str
-) -> AsyncIterator[Callable[[MemberAssignment], Awaitable[Channel]]]:
-    """Yield a function that opens the channel to a worker of a run (`Coordinator`'s `open_channel`).
+async def worker_channels(cluster: Cluster, run: str) -> AsyncIterator[OpenChannel]:
+    """Yield the function that opens the channel to a worker of a run.
 
     A second call for a client reads its clock again, and returns the same channel. At the end of the block, workers get
     `CLOSE_LIMIT_S` to receive all acknowledgements. If the block fails, they are killed.

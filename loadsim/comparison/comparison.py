@@ -180,12 +180,12 @@ def _measured(runs: Sides) -> _Measured:
     }
     weighted = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
     scored = {name: rate for name, rate in rates.items() if name in weighted}
-    failed_more = {}
-    for score in times["scores"]:
-        driver = score.name.removesuffix(SCORE)
-        failed_more[score.name] = more_failures(
-            {name: rate for name, rate in scored.items() if name.startswith(driver)}
+    failed_more = {
+        score.name: more_failures(
+            rate for name, rate in scored.items() if name.startswith(score.name.removesuffix(SCORE))
         )
+        for score in times["scores"]
+    }
     return _Measured(tasks, times, rates, scored, failed_more, misses(runs))
 
 

@@ -6,7 +6,7 @@ Times are compared only if both sides have about the same failure rate.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -94,7 +94,7 @@ def _share(runs: Iterable[Counts]) -> float:
     return sum(run.unanswered for run in runs) / planned if planned else 0.0
 
 
-def more_failures(tasks: Mapping[str, FailureRates]) -> Side | None:
+def more_failures(tasks: Iterable[FailureRates]) -> Side | None:
     """Return the side with more failures of some task: new if both have some, None if neither has."""
-    sides = {task.more for task in tasks.values()}
+    sides = {task.more for task in tasks}
     return "new" if "new" in sides else "base" if "base" in sides else None

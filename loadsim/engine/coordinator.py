@@ -97,6 +97,10 @@ class MemberAssignment(Protocol):
         """Write the event that the member is lost."""
 
 
+OpenChannel = Callable[[MemberAssignment], Awaitable[Channel]]
+"""Starts the member of an assignment, and opens the channel to it."""
+
+
 async def start_engine(_: MemberAssignment, kept: Sequence[int] = ()) -> Channel:
     """Start an engine as a process on this machine; it inherits the file descriptors `kept`."""
     return await start_process(ENGINE, kept)
@@ -150,7 +154,7 @@ class Coordinator:
         events: Events,
         watch: Callable[[LiveSnapshot], None],
         control: Control | None = None,
-        open_channel: Callable[[MemberAssignment], Awaitable[Channel]] = start_engine,
+        open_channel: OpenChannel = start_engine,
         misses: int = MISSES,
         heartbeat_s: float = HEARTBEAT_S,
         judge: Callable[[LiveSnapshot, Sequence[str]], EarlyEnd | None] = lambda snapshot, lost: None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -30,7 +30,7 @@ from loadsim.engine.abort import AbortCheck
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl, encode
-from loadsim.engine.coordinator import Coordinator, MemberAssignment
+from loadsim.engine.coordinator import Coordinator, OpenChannel
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
@@ -55,9 +55,6 @@ END_LIMIT_S = 30.0
 
 A client without this acknowledgement waits for it up to `cluster.control_limit_s`.
 """
-
-OpenChannel = Callable[[MemberAssignment], Awaitable[Channel]]
-"""Opens the channel to the worker of an assignment (`worker_channels`)."""
 
 
 def check_shareable(scenario: Scenario) -> None:
@@ -118,7 +115,7 @@ class _Clients:
                 await forget(cluster, run.run_id, [assignment.name for assignment in assignments])
                 raise
             await self._collect(run, cluster, {each.name: each.name in lost for each in assignments})
-        if not {path.stem for path in run.logs.glob("*.tlog")} - run.scenario.monitors.keys():
+        if not {path.stem for path in run.directory.glob("logs/*.tlog")} - run.scenario.monitors.keys():
             raise RunInvalid("there is no summary yet: the clients still have all logs")
         yield
 

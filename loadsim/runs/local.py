@@ -131,12 +131,13 @@ class _ThisMachine:
         """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
         scenario, watcher = run.scenario, run.watcher
 
-        # Say what begins.
+        # Describe the run in the header of its logs, and to the user.
         header = {
             **run_header(run.workload, run.run_id, run.server, plan_digest(run.workload), start_state, run.load),
             "client": re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client",
         }
-        begins = begins_of(scenario, run.services, divide(scenario.users, self.engines), run.logs, header)
+        logs = run.directory / "logs"
+        begins = begins_of(scenario, run.services, divide(scenario.users, self.engines), logs, header)
         if monitors := scenario.monitors:
             watcher.message(f"Starting the monitor{'s' * (len(monitors) > 1)} {', '.join(monitors)}")
         engines, takes = f"{self.engines} engine{'s' * (self.engines > 1)}", length(scenario.duration_s)
@@ -160,7 +161,7 @@ class _ThisMachine:
 
         # Run the engines.
         async with run.recorded(f"Starting {engines}: processes that make the load, for {takes}") as events:
-            with machine_log(run.logs, begins[0].header) as log:
+            with machine_log(logs, begins[0].header) as log:
                 coordinator = Coordinator(begins, events, watch, judge=judge)
                 probing = sampled(
                     probes, log, MonotonicClock(), on_figures=warn, on_sample=lambda *sample: samples.append(sample)

@@ -16,7 +16,8 @@ from loadsim.errors import ConfigError, LogError, machine_failures
 from loadsim.model.ports import Services
 from loadsim.monitor.collector import collected
 from loadsim.plugins import printing_to_stderr
-from loadsim.processes.event_loop import LoopFactory, calls_on_signal, run, task_group
+from loadsim.processes.event_loop import LoopFactory, calls_on_signal, task_group
+from loadsim.processes.event_loop import run as run_in_loop
 from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.hold import Hold
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
@@ -46,10 +47,6 @@ class Run:
     def scenario(self) -> Scenario:
         return self.workload.scenario
 
-    @property
-    def logs(self) -> Path:
-        return self.directory / "logs"
-
     @asynccontextmanager
     async def recorded(
         self, message: str = "", send: Callable[[Mapping[str, Any]], None] = lambda _: None
@@ -60,7 +57,7 @@ class Run:
         there was no load, and its files are removed.
         """
         try:
-            async with collected(self.scenario.monitors, self.logs):
+            async with collected(self.scenario.monitors, self.directory / "logs"):
                 if message:
                     self.watcher.message(message)
                 with recorded_events(self.directory, self.scenario, self.watcher, send) as events:
@@ -105,36 +102,36 @@ def make_run(scenario: Scenario, place: Place, out: Path | None, even_invalid: b
             place.reached(scenario, directory, watcher) as (services, server),
         ):
             load = load_of_plan(scenario, watcher, even_invalid=even_invalid)
-            this_run = Run(workload, random_run_id(began), directory, services, server, load, watcher)
-            return run(_execute(this_run, place), place.loop_factory)
+            run = Run(workload, random_run_id(began), directory, services, server, load, watcher)
+            return run_in_loop(_execute(run, place), place.loop_factory)
 
 
-async def _execute(this_run: Run, place: Place) -> RunResult:
+async def _execute(run: Run, place: Place) -> RunResult:
     """Make the load, audit the mail, and compute the summary. Raises as `Place.loaded`."""
-    check_drivers(this_run.scenario, this_run.services)
-    async with place.loaded(this_run) as hold:
+    check_drivers(run.scenario, run.services)
+    async with place.loaded(run) as hold:
         try:
-            await _audit(this_run, hold)
+            await _audit(run, hold)
         finally:
-            result = write_summary(this_run.directory, this_run.watcher)
+            result = write_summary(run.directory, run.watcher)
         return result
 
 
-async def _audit(this_run: Run, hold: Hold | None) -> None:
+async def _audit(run: Run, hold: Hold | None) -> None:
     """Audit a run that reached its end, if its logs ask for it; without the audit's result, they make the run invalid.
 
     A signal ends the audit.
     """
     try:
-        log = read_logs([this_run.directory])
+        log = read_logs([run.directory])
     except LogError:  # the summary raises it again
         return
     ended = [source.facts.ended for source in log.sources if source.simulates]
     if not log.header.audited or "early" in ended or not any(source.ended for source in log.sources):
         return
-    watcher = this_run.watcher
+    watcher = run.watcher
     watcher.stage("audit")
-    auditing = audit(this_run.directory, log, this_run.scenario, this_run.services, watcher.prepared, hold)
+    auditing = audit(run.directory, log, run.scenario, run.services, watcher.prepared, hold)
     try:
         with machine_failures(ConfigError):
             async with task_group() as group:

@@ -2,7 +2,7 @@
 
 Records count from the common start by the client's own clock, which also decides when tasks are due. A message that
 one machine sent and another saw involves two clocks. During a run, each client compares its clock with the controller's
-(`cluster.clock_sync`), and logs the readings. They give each instant on the controller's clock, and its error.
+(`cluster.channel`), and logs the readings. They give each instant on the controller's clock, and its error.
 """
 
 from __future__ import annotations
