@@ -36,7 +36,7 @@ MOST_LISTED = 20
 """The most faults per code in `audit.json`; `audit.csv` has all of them."""
 
 PAUSE_S = 2.0
-"""The pause before mailboxes with mail under way to them are read again."""
+"""The pause before mailboxes are read again because mail to them is still under way."""
 
 COLUMNS = ("code", "message_id", "user", "folder", "wanted")
 

@@ -39,7 +39,7 @@ _USED = [
 
 
 class AuditTotals(NamedTuple):
-    """The numbers of mailboxes read, unread and without complete records, and of messages and unknown ones."""
+    """The numbers of mailboxes read, unread and unjudged, and of messages and unknown messages."""
 
     mailboxes: int
     unread: int
@@ -49,7 +49,7 @@ class AuditTotals(NamedTuple):
 
 
 class AuditFile:
-    """The open file."""
+    """An open audit file."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = connection

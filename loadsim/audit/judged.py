@@ -49,7 +49,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The faults of a mailbox with this number of messages; `unknown` of them may be in their places, or may not.
+    """The faults of a mailbox with this number of messages; the records leave the places of `unknown` ones open.
 
     `complete` is true if the records of its user are.
     """
@@ -99,7 +99,7 @@ def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = Tr
 
 
 def _not_removed(expected: ExpectedMail, marked: Iterable[HeldCopy]) -> Iterator[Fault]:
-    """Yield copies that are marked for deletion in folders where, for certain, none must be left."""
+    """Yield copies marked for deletion in folders where the records certainly leave none."""
     for copy in marked:
         of = expected.messages.get(copy.message)
         doubtful = of is None or of.strange or of.places or copy.message in expected.schedules

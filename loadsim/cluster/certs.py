@@ -1,7 +1,7 @@
 """The certificate of a cluster: one for all of its machines, made here, and checked before use.
 
 The control port executes code. Machines authenticate each other by this certificate, which is its own authority (mutual
-TLS). Anyone with its key in effect has an account on every machine of the cluster, so one certificate for each machine
+TLS). In effect, anyone with its key has an account on every machine of the cluster, so one certificate for each machine
 would protect nothing. The key is not encrypted, because controllers and clients start unattended; only its owner can
 read it.
 

@@ -128,14 +128,14 @@ class WorkerChannel:
 # --- reading the clock of another machine ---
 
 ROUND_TRIPS = 20
-"""Round trips for one reading: they take some milliseconds, and one of them at least is likely to be undisturbed."""
+"""Round trips for one reading: they take some milliseconds, and at least one of them is likely to be undisturbed."""
 
 
 def reading_of(asked_ns: int, there_ns: int, answered_ns: int) -> Reading:
     """Return the reading of another clock by one round trip, with its error.
 
     It was requested at `asked_ns` and answered at `answered_ns` of our clock; the other clock showed `there_ns`. The
-    error covers a difference in rate during the trip, and rounding: half a nanosecond of the middle, and a whole one.
+    error covers a difference in rate during the trip, and rounding: half a nanosecond of ours, one of the other clock.
     """
     took_ns = answered_ns - asked_ns
     return Reading((asked_ns + answered_ns) // 2, there_ns, math.ceil((took_ns + 1) / 2 * (1 + MOST_RATE)) + 1)

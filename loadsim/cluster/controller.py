@@ -46,7 +46,7 @@ It takes some seconds to reconnect to a client whose network was cut for five.
 """
 
 JOIN_POLL_S = 1.0
-"""The interval at which a wait for clients counts them."""
+"""The interval at which clients are counted while more are awaited."""
 
 RECONNECT_LIMIT_S = 7 * 24 * 3600.0
 """Time limit for the scheduler to come back: runs may last for days, and need no scheduler."""

@@ -27,7 +27,7 @@ SETTINGS = {
     "distributed.scheduler.active-memory-manager.start": False,
     "distributed.admin.tick.interval": "1s",  # Dask's default is 50 times a second, on machines that measure
     "distributed.admin.system-monitor.interval": "10s",  # default: twice a second
-    "distributed.client.scheduler-info-interval": "60s",  # default: all about all clients, every two seconds
+    "distributed.client.scheduler-info-interval": "60s",  # default: everything about all clients, every two seconds
     # Dask serves web pages without TLS. `dashboard=False` removes only the pages of bokeh, where it is installed.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],

@@ -35,7 +35,7 @@ DELIVERY = "Delivery"
 """The name of the delivery times' 95th percentile."""
 
 LEAST_DELIVERY_MS = 100.0
-"""Shorter delivery times are compared as this: users do not notice them, and clocks or lag may cause them."""
+"""Shorter delivery times count as this: users do not notice them, and clocks or lag may cause them."""
 
 _OF_MACHINES = (PROBES, "generator.", "lateness_p95_ms.generator", "delivery.clock_error_ms")
 """Prefixes of names of machine figures, which may change without harm to users."""

@@ -81,7 +81,7 @@ def _corrected(figures: int) -> float:
 def _decided(
     name: str, kind: Literal["time", "share"], sample: Sampled | FailureRates, limit: float, figures: int, terms: Terms
 ) -> Decided:
-    """Decide by the interval of its change on one of this many figures of a kind; undecided without an interval."""
+    """Decide on a figure by the interval of its change; undecided without one. `figures` counts those of its kind."""
     shown = sample.interval(ALPHA / terms.looks, terms.stretch)
     surely = sample.interval(ALPHA / (terms.looks * _corrected(figures)), terms.stretch)
     if shown is None or surely is None:

@@ -17,7 +17,7 @@ from loadsim.report.document import Block, Cell, ColumnOf, Document, Item, Listi
 
 
 def describe_runs(runs: Sequence[RecordedRun]) -> Document:
-    """Return the report, with the runs in the order of their numbers of users."""
+    """Return the report, with the runs ordered by their numbers of users."""
     runs = sorted(runs, key=lambda run: (run.figures.users, run.figures.run or "", run.place))
     names = names_of(runs)
     tones = [run.summary.tone for run in runs]

@@ -49,7 +49,7 @@ APART_SHARE = 0.1
 """Machines count as busier if two sets of runs are at least this far apart, as a share of all cores."""
 
 STOLEN_APART_SHARE = 0.05
-"""The distance for time that other guests of the hardware took, which stops programs on all cores."""
+"""This distance is enough for time taken by other guests of the hardware, which stops programs on all cores."""
 
 
 def check_distinct(runs: Sides) -> None:

@@ -1,4 +1,4 @@
-"""Line channels between a coordinator and its members, which also report the ends of members."""
+"""Line channels between a coordinator and its members, which also report how members end."""
 
 from __future__ import annotations
 

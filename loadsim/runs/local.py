@@ -74,7 +74,7 @@ def check_machine(scenario: Scenario, engines: int | None, pin: bool) -> None:
 
 
 def _fitting_engines(workload: Workload, wanted: int | None, pin: bool) -> int:
-    """Return the number of engines, and allow each enough open files. Raises `ConfigError` if the users do not fit."""
+    """Return the number of engines, each allowed enough open files. Raises `ConfigError` if the users do not fit."""
     scenario = workload.scenario
     engines = engine_count(scenario, wanted, pin)
     check_memory(*compared_needs(workload, None, engines))

@@ -45,7 +45,7 @@ def load_of_plan(scenario: Scenario, watcher: Watcher, *, even_invalid: bool = F
 
 
 MOST_MESSAGES = 100_000
-"""The most messages that are audited by default: to read them from Dovecot takes 10 s of CPU time here, and a minute on
+"""The most messages that are audited by default: reading them from Dovecot takes 10 s of CPU time here, and a minute on
 a busy machine."""
 
 SUBMITTING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")

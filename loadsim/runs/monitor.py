@@ -35,7 +35,7 @@ WRITE_EACH_S = 1.0
 NOT_WRITTEN = "monitor: expected to write all samples, found: "
 
 FACTS_EACH = 10
-"""One write in this many has the counts of samples and failures, too."""
+"""The counts of samples and failures are part of one write in this many."""
 
 Probes = Mapping[str, Mapping[str, Any]]
 """Settings of probes by name."""

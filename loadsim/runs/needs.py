@@ -244,7 +244,7 @@ def compared_needs(
 
 
 def engine_count(scenario: Scenario, wanted: int | None, pin: bool) -> int:
-    """Return the number of engines: the wanted one, or by default one by cores, of which `pin` leaves half.
+    """Return the number of engines: as wanted, or by default by the number of cores, which `pin` halves.
 
     Raises `ConfigError` for fewer than one, more than users, or several with a driver that needs a single process.
     """

@@ -17,7 +17,7 @@ from loadsim.runs.watcher import Watcher
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The directory of a run, and the summary of its logs; `written` if its files could be written."""
+    """The directory of a run, and the summary of its logs; `written` is true if its files could be written."""
 
     directory: Path
     summary: Summary

@@ -84,7 +84,7 @@ class Place(Protocol):
         """Yield the services and the name of the server, which runs at least as long as the block."""
 
     def loaded(self, run: Run) -> AbstractAsyncContextManager[Hold | None]:
-        """Prepare the mailboxes and make the load. It is over in the block, for which the hold is yielded if it lasts.
+        """Prepare the mailboxes and make the load, which is over when the block begins. Yield a hold that still lasts.
 
         Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log is here after it.
         """
@@ -118,7 +118,7 @@ async def _execute(run: Run, place: Place) -> RunResult:
 
 
 async def _audit(run: Run, hold: Hold | None) -> None:
-    """Audit a run that reached its end, if its logs ask for it; without the audit's result, they make the run invalid.
+    """Audit a completed run if its logs require it; a run that lacks a required audit is invalid.
 
     A signal ends the audit.
     """
