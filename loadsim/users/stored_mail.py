@@ -15,17 +15,20 @@ empty again. Had it said 4 EXISTS without `n3.1`, `n3.1` would be missing; with 
 state would, and only now are the ids of the start state computed, to name it. Once recorded, it is no longer held, so
 that the next list is held against what is left.
 
-A list of more than 50 shows a part. Then its number tells if something lacks, and the ids what was put there lately.
-Copies count one by one if the list is whole, so that no second copy of one message stands for another one.
+A list of more than 50 messages is a part. Its count still tells if some are missing, and its ids whether the recent
+ones are there. A whole list counts its own copies, so that a second copy of one message never stands for another.
 
-Doubt is never a fault: what a failed command may have put, moved or removed is noted before it is sent (`tries`,
-`leaves`), and may be there or not. What no list was fetched of at the end is `unlisted`: it may be there.
+`look` asks three questions of each list: what is missing, what is doubled, and what is foreign, which means that it
+belongs to another folder or user. It also records messages that are cut, or have lost their flags.
+
+Doubt is never a fault. Messages that a failed command may have put, moved or removed are noted before it is sent
+(`tries`, `leaves`), and may be there or not. Those that were put and not listed until the end are `unlisted`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -48,6 +51,23 @@ class _KnownFolder:
     put: Counter[str] = field(default_factory=Counter)  # copies by id, less those removed
     recent: dict[str, frozenset[Flag]] = field(default_factory=dict)  # put since the last list, with their flags
     known: bool = False  # the messages of the start state that a list showed are those of this folder
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A list of a folder; `recent` was put there since the last one.
+
+    `own` has loadsim's messages of the list, or of its end where recent ones are, and `copies` their number by id, but
+    not of mail that was delivered to the Inbox. `messages` is the number of all that count as held.
+    """
+
+    name: str
+    folder: _KnownFolder
+    recent: Mapping[str, frozenset[Flag]]
+    own: Sequence[tuple[Header, MessageTag]]
+    copies: Counter[str]
+    messages: int
+    is_whole: bool
 
 
 @lru_cache(maxsize=4)  # a task moves many messages into one folder
@@ -158,64 +178,81 @@ class StoredMail:
         if self._start is None:
             return
         self.not_kept |= {flag for flag in SYSTEM_FLAGS if not keeps(flag)}
-        folder = self._folder(name)
-        recent, folder.recent = folder.recent, {}
-        # Count copies: of all messages, or at the end of the folder, where recent ones are, perhaps twice.
-        is_whole = newest is None or len(shown) < newest
-        listed = shown[0 if is_whole or name == INBOX else max(0, len(shown) - 2 * len(recent)) :]
-        own = [(header, header.tag) for header in listed if header.tag]
-        named = [tag.id for _, tag in own if name != INBOX or tag.run == INITIAL_RUN]
-        copies = Counter(named)
-        if is_whole:
-            messages = len(copies) + len(own) - len(named)  # each copy that was delivered counts
-        # Name what is wrong.
-        several = [message for message, count in copies.items() if count > max(1, folder.put[message])]
-        doubled = [message for message in several if (name, message) not in self._gone]
-        wanted: Iterable[str] = recent if is_whole else ()
-        if doubled or (is_whole and messages < folder.held):
-            initial = self._initial(name)
-            more = {message: max(folder.put[message], self._tried[name, message]) for message in doubled}
-            doubled = [message for message in doubled if copies[message] > max(1, more[message] + (message in initial))]
-            wanted = [*initial, *folder.put] if is_whole else ()
-        flags = {header.ref: header.flags for header in known}
-        at_start = (Flag.SEEN,) if name != INBOX else ()
-        kept = {
-            tag.id
-            for header, tag in own
-            for start in [at_start if tag.run == INITIAL_RUN else ()]
-            for needed in [flags.get(header.ref, recent.get(tag.id, start))]
-            if not {*needed} - header.flags - self.not_kept - {Flag.FORWARDED}
-        }
-        unflagged = [message for message in dict.fromkeys(tag.id for _, tag in own) if message not in kept]
-        others = [] if folder.known else self._others(name, own)
-        folder.known = True
-        cut = [tag.id for header, tag in own if 0 < header.size_bytes < sum(least_bytes(tag)) * DECODED]
-        # Record each fault once.
-        lost = folder.lost
-        for message in wanted:
-            if message not in copies and (name, message) not in self._gone:
-                self.lacks(name, message)
-        while folder.held > messages:
-            self.lacks(name, f"unknown{folder.lost}")
+        listed = self._listed(name, shown, newest, messages)
+        copies, put = listed.copies, listed.folder.put
+        several = [message for message, count in copies.items() if count > max(1, put[message])]
+        repeated = [message for message in several if (name, message) not in self._gone]
+        cut = [tag.id for header, tag in listed.own if 0 < header.size_bytes < sum(least_bytes(tag)) * DECODED]
         faults = {
-            "stored mail is missing": folder.lost - lost,
-            "stored mail is another's": sum([self.lacks(name, message) for message in others]),
+            "stored mail is missing": self._missing(listed, repeated),
+            "stored mail is another's": self._foreign(listed),
             "stored mail is truncated": sum([self.lacks(name, message) for message in cut]),
-            "stored mail is doubled": sum([self._records("doubled", name, message) for message in doubled]),
-            "flags are not kept": sum([self.lacks(name, message) for message in unflagged]),
+            "stored mail is doubled": self._doubled(listed, repeated),
+            "flags are not kept": self._unflagged(listed, known),
         }
         for kind, count in faults.items():
             if count:
                 raise ServerRefused(kind, f"{count} messages in {name}")
 
-    def _others(self, name: str, own: Iterable[tuple[Header, MessageTag]]) -> Sequence[str]:
-        """Return the ids of the start state that belong to another folder or user."""
-        left = dict.fromkeys(tag.id for _, tag in own if tag.run == INITIAL_RUN and (name, tag.id) not in self._tried)
+    def _listed(self, name: str, shown: Sequence[Header], newest: int | None, messages: int) -> _Listed:
+        folder = self._folder(name)
+        recent, folder.recent = folder.recent, {}
+        is_whole = newest is None or len(shown) < newest
+        # Of a part, the recent messages are at the end, perhaps twice.
+        counted = shown[0 if is_whole or name == INBOX else max(0, len(shown) - 2 * len(recent)) :]
+        own = [(header, header.tag) for header in counted if header.tag]
+        named = [tag.id for _, tag in own if name != INBOX or tag.run == INITIAL_RUN]
+        copies = Counter(named)
+        if is_whole:
+            messages = len(copies) + len(own) - len(named)  # each copy that was delivered counts
+        return _Listed(name, folder, recent, own, copies, messages, is_whole)
+
+    def _missing(self, listed: _Listed, repeated: Collection[str]) -> int:
+        """Record the messages that the list should have. Return their number."""
+        name, folder, lost = listed.name, listed.folder, listed.folder.lost
+        wanted: Iterable[str] = listed.recent if listed.is_whole else ()
+        if listed.is_whole and (repeated or listed.messages < folder.held):
+            wanted = [*self._initial(name), *folder.put]
+        for message in wanted:
+            if message not in listed.copies and (name, message) not in self._gone:
+                self.lacks(name, message)
+        while folder.held > listed.messages:
+            self.lacks(name, f"unknown{folder.lost}")
+        return folder.lost - lost
+
+    def _doubled(self, listed: _Listed, repeated: Iterable[str]) -> int:
+        """Record the `repeated` messages of which the folder has more copies than any task may have put there."""
+        name, put, doubled = listed.name, listed.folder.put, 0
+        for message in repeated:
+            most = max(put[message], self._tried[name, message]) + (message in self._initial(name))
+            doubled += listed.copies[message] > max(1, most) and self._records("doubled", name, message)
+        return doubled
+
+    def _foreign(self, listed: _Listed) -> int:
+        """Record the messages of the start state that belong to another folder or user; the first list shows them."""
+        name, folder = listed.name, listed.folder
+        if folder.known:
+            return 0
+        folder.known = True
+        initial = (tag.id for _, tag in listed.own if tag.run == INITIAL_RUN)
+        left = dict.fromkeys(message for message in initial if (name, message) not in self._tried)
         for at in reversed(range(self._at_start(name))):  # a list shows the newest, which are the last
             if not left:
                 break
             left.pop(initial_id(self._number, name, at), None)
-        return [*left]
+        return sum([self.lacks(name, message) for message in left])
+
+    def _unflagged(self, listed: _Listed, known: Iterable[Header]) -> int:
+        """Record the messages of which no copy has the flags that it must have."""
+        flags = {header.ref: header.flags for header in known}
+        at_start = (Flag.SEEN,) if listed.name != INBOX else ()
+        unflagged: dict[str, bool] = {}
+        for header, tag in listed.own:
+            start = at_start if tag.run == INITIAL_RUN else ()
+            needed = flags.get(header.ref, listed.recent.get(tag.id, start))
+            lacks = bool({*needed} - header.flags - self.not_kept - {Flag.FORWARDED})
+            unflagged[tag.id] = unflagged.get(tag.id, True) and lacks
+        return sum([self.lacks(listed.name, message) for message, lacks in unflagged.items() if lacks])
 
     def end(self) -> None:
         """Record the messages that their user has put into folders and not listed since: they may be there."""
