@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import json
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from loadsim.audit.audit import record_of
 from loadsim.dryrun.plan import DayPlan, make_plan
 from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.control import StandaloneControl
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
 from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.content.compose import Contents
@@ -126,20 +125,10 @@ def commit(
         module.post = crime.post and crime.post(module)
         module.mailbox_type = crime.mailbox_type
         writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": begun}, clock.now_ns())
-        scene.engine = engine = Engine(
-            workload=workload,
-            drivers={"fake": module},
-            contents=contents,
-            recorder=writer,
-            events=Events(io.StringIO()),
-            clock=clock,
-            control=scene,
-            users=range(1, scenario.users + 1),
-            run_id="run",
-            wall_clock_us=0,
-            self_observing=False,  # in virtual time, nothing of ours can be late
-        )
-        await engine.run()
+        load = EngineLoad(workload, range(1, scenario.users + 1), {"fake": module}, contents, "run")
+        options = EngineOptions(clock, control=scene, self_observing=False)  # in virtual time, nothing of ours is late
+        scene.engine = Engine(load, EngineRecords(writer, Events(None)), options)
+        await scene.engine.run()
         writer.close()
         servers.append(module)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any, cast
 from loadsim.dryrun.rounds import Progress, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
 from loadsim.engine.clock import VirtualLoop, run_virtual
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
 from loadsim.engine.event_log import Events
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import SizedContents
@@ -95,23 +94,17 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
             endpoints=smtp_endpoints(workload),
             stored_bytes=stored_bytes,
         )
-        engine = Engine(
-            workload=workload,
-            drivers={group.module: driver for group in scenario.topology},
-            plugin_tasks=idle_tasks(scenario),
-            contents=contents,
-            recorder=tally,
-            events=Events(io.StringIO()),
-            clock=clock,
-            control=rounds,
-            users=range(1, scenario.users + 1),
-            run_id=RUN_ID,
-            wall_clock_us=WALL_CLOCK_US,
+        rounds.arrive = cast(Any, driver).arrive
+        users, drivers = range(1, scenario.users + 1), {group.module: driver for group in scenario.topology}
+        load = EngineLoad(workload, users, drivers, contents, RUN_ID, plugin_tasks=idle_tasks(scenario))
+        options = EngineOptions(
+            clock,
+            WALL_CLOCK_US,
+            rounds,
             self_observing=False,  # there is nothing to write, and nothing can be late
             strict=True,  # otherwise the plan could miss users, and be a smaller load than the scenario's
         )
-        rounds.arrive = cast(Any, driver).arrive
-        await engine.run()
+        await Engine(load, EngineRecords(tally, Events(None)), options).run()
 
     run_virtual(run)
     return tally, stored_bytes

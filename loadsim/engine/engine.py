@@ -11,11 +11,10 @@ import contextlib
 import gc
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 from loadsim.engine.control import Control, StandaloneControl
@@ -67,65 +66,80 @@ PLANNED_AT_ONCE = 100
 """The number of plans that begin in one turn of the event loop: the engine must answer and send heartbeats."""
 
 
-class Engine:
-    """Runs the users with these numbers, and is their host (`users.host.Host`).
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """The load of an engine: the users with these numbers, of a workload.
 
-    `drivers` has one for each protocol and program of its users, `companions` one for each companion of such a user, by
-    the same names (`Group.module`). `plugin_tasks` are the tasks of plug-ins by name. `control` keeps the engine in
-    step with the others of the run; None if there are none. `watch` receives a snapshot each second.
-
-    `writes_aside`: a thread writes the log. `strict`: an error in loadsim ends the engine, not only the task or
-    the user in which it occurs. `self_observing`: the engine samples its own health each second.
+    `drivers` has one for each protocol and program of these users, `companions` one for each of their companions, by
+    the same names (`Group.module`). `plugin_tasks` has the tasks of plug-ins by name.
     """
 
-    def __init__(
-        self,
-        *,
-        workload: Workload,
-        drivers: Mapping[str, Driver],
-        contents: Contents,
-        recorder: RunLog,
-        events: Events,
-        clock: Clock,
-        users: Collection[int],
-        run_id: str,
-        wall_clock_us: int,
-        companions: Mapping[str, Sequence[Driver]] = MappingProxyType({}),
-        plugin_tasks: Mapping[str, Task] = MappingProxyType({}),
-        control: Control | None = None,
-        watch: Callable[[LiveSnapshot], None] = lambda _: None,
-        self_observing: bool = True,
-        strict: bool = False,
-        writes_aside: bool = False,
-    ) -> None:
-        # Dependencies and options.
-        self.workload = workload
-        self.contents = contents
-        self.plugin_tasks = plugin_tasks
-        self.recorder = recorder
-        self.now_ns = clock.now_ns
-        self.run_id = run_id
-        self._events = events
-        self._watch = watch
-        self._control = control or StandaloneControl(clock)
+    workload: Workload
+    users: Collection[int]
+    drivers: Mapping[str, Driver]
+    contents: Contents
+    run_id: str
+    companions: Mapping[str, Sequence[Driver]] = field(default_factory=dict)
+    plugin_tasks: Mapping[str, Task] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRecords:
+    """The recorder and the event log of an engine. `watch` receives a snapshot each second."""
+
+    recorder: RunLog
+    events: Events
+    watch: Callable[[LiveSnapshot], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Settings of an engine. `wall_clock_us` is the wall-clock time now, in microseconds since 1970.
+
+    `control` keeps the engine in step with the others of the run; None if there are none. `self_observing`: it samples
+    its own health each second. `strict`: an error in loadsim ends the engine, not only the task or user in which it
+    occurs. `writes_aside`: a thread writes the log.
+    """
+
+    clock: Clock
+    wall_clock_us: int = 0
+    control: Control | None = None
+    self_observing: bool = True
+    strict: bool = False
+    writes_aside: bool = False
+
+
+class Engine:
+    """Runs users, and is their host (`users.host.Host`)."""
+
+    def __init__(self, load: EngineLoad, records: EngineRecords, options: EngineOptions) -> None:
+        # What it runs, and how.
+        self.workload = workload = load.workload
+        self.contents = load.contents
+        self.plugin_tasks = load.plugin_tasks
+        self.run_id = load.run_id
+        self._own = frozenset(load.users)
+        self._keeping = frozenset(islice(load.users, KEEPING_USERS))
         self._limits = workload.scenario.limits
-        self._epoch_ns, self._epoch_wall_us = clock.now_ns(), wall_clock_us
-        self._self_observing = self_observing
-        self._strict = strict
-        self._own = frozenset(users)
-        self._keeping = frozenset(islice(users, KEEPING_USERS))
-        self._flusher = LogFlusher(self.recorder, events, aside=writes_aside)
+        self._options = options
+        self.now_ns = options.clock.now_ns
+        self._epoch_ns = self.now_ns()
+        self._control = options.control or StandaloneControl(options.clock)
         self.log_on_slots = asyncio.Semaphore(LOG_ONS_AT_ONCE)
         self.log_off_slots = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
-        self.in_turn = FairQueue().enter if self_observing else at_once
-        # Counters.
+        self.in_turn = FairQueue().enter if options.self_observing else at_once
+        # Records and counters.
+        self.recorder = records.recorder
+        self._events = records.events
+        self._watch = records.watch
+        self._flusher = LogFlusher(self.recorder, self._events, aside=options.writes_aside)
         self.counts = SessionCounts()
         self._counters = Counters()
         self.count_task = self._counters.task
         self._in_transit = MailInTransit()
-        self._internal_errors = InternalErrors(events, self.recorder)
+        self._internal_errors = InternalErrors(self._events, self.recorder)
         self.user_given_up = self._internal_errors.user_given_up
-        self._health = Health(clock, self._counters.lateness)
+        self._health = Health(options.clock, self._counters.lateness)
         # Phase.
         self.start_ns = 0
         self._phase = "log-on"
@@ -133,22 +147,25 @@ class Engine:
         self._cutting = asyncio.Event()
         self._given_up: str | None = None  # why the engine ended without the others
         # Users.
-        events.seconds = self._seconds
+        self._events.seconds = self._seconds
         self.users = [
-            User(self, workload.scenario.account(number), drivers[workload.population.group(number).module])
-            for number in users
+            User(self, workload.scenario.account(number), load.drivers[workload.population.group(number).module])
+            for number in load.users
         ]
         self._companions = [
             Companion(self, user.mail.account, driver, which, user.mail.stored)
             for user in self.users
-            for which, driver in enumerate(companions.get(workload.population.group(user.number).module, ()), start=1)
+            for which, driver in enumerate(load.companions.get(workload.population.group(user.number).module, ()), 1)
         ]
 
     # --- services for users (users.host.Host) -------------------------------------------------------------------------
 
     def wall_clock_us(self) -> int:
         """Return wall-clock microseconds since 1970: read once, then advanced by the run's clock."""
-        return self._epoch_wall_us + (self.now_ns() - self._epoch_ns) // 1000
+        return self._wall_us(self.now_ns())
+
+    def _wall_us(self, at_ns: int) -> int:
+        return self._options.wall_clock_us + (at_ns - self._epoch_ns) // 1000
 
     @property
     def outstanding(self) -> int:
@@ -187,8 +204,7 @@ class Engine:
 
     def _time(self, at_ns: int) -> str:
         """Return the time of an instant (UTC), as in a server's log."""
-        wall_us = self._epoch_wall_us + (at_ns - self._epoch_ns) // 1000
-        return f"{datetime.fromtimestamp(wall_us / 1e6, UTC):%H:%M:%S.%f}"[:-3]
+        return f"{datetime.fromtimestamp(self._wall_us(at_ns) / 1e6, UTC):%H:%M:%S.%f}"[:-3]
 
     def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
         """Count a failure, and write an event for the first of its kind. Return the kind to record."""
@@ -200,7 +216,7 @@ class Engine:
 
     def internal_error(self, error: Exception, during: str, user: int | None = None) -> GeneratorFailed:
         """Write an event about an error in loadsim. Return the failure to record; `strict` engines raise the error."""
-        if self._strict:
+        if self._options.strict:
             raise error
         failure = internal(error)
         self._internal_errors.report(failure, error, during, user)
@@ -242,11 +258,11 @@ class Engine:
         gc.set_threshold(*COLLECTOR)
         loop = asyncio.get_running_loop()
         handler = loop.get_exception_handler()
-        if not self._strict:
+        if not self._options.strict:
             loop.set_exception_handler(self._unhandled)
         try:
             async with asyncio.TaskGroup() as group:
-                if self._self_observing:
+                if self._options.self_observing:
                     self._health.start()
                     beat = group.create_task(self._beat())
                 # Start the users, staggered over the ramp-up.
@@ -265,7 +281,7 @@ class Engine:
                     ended = await self._work()
                     await self._finish_and_drain(drain=ended == "completed")
                 await self._log_off_all(running)
-                if self._self_observing:
+                if self._options.self_observing:
                     beat.cancel()
         finally:
             # Restore the process, and write the end.

@@ -22,7 +22,7 @@ from typing import Any, Self
 from loadsim.engine.channel import coordinator_lines, own_pipes
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import TO_A_MEMBER, Message, Over, Refused, decode, encode, message
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
 from loadsim.engine.event_log import Events
 from loadsim.engine.participant import RemoteControl
 from loadsim.errors import ConfigError, machine_failures
@@ -130,9 +130,15 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     contents = Contents(workload.seed)
     checks = StateChecks(scenario.client.check_state, workload.seed)
     services = replace(begin.services, state_checks=checks)
-    drivers = open_drivers(workload, contents, services)
-    companions = open_companions(scenario, services)
-    plugin_tasks = load_tasks(scenario)
+    load = EngineLoad(
+        workload,
+        begin.assignment,
+        open_drivers(workload, contents, services),
+        contents,
+        begin.header["run"],
+        open_companions(scenario, services),
+        load_tasks(scenario),
+    )
     contents.prepare()
     clock = MonotonicClock()
     epoch_ns, epoch = clock.now_ns(), datetime.now(UTC)
@@ -149,22 +155,8 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     events = Events(None, send=partial(coordinator.send_event, engine=begin.name))
     try:
         async with asyncio.TaskGroup() as group:
-            engine = Engine(
-                workload=workload,
-                drivers=drivers,
-                companions=companions,
-                plugin_tasks=plugin_tasks,
-                contents=contents,
-                recorder=log,
-                events=events,
-                clock=clock,
-                watch=coordinator.watch,
-                control=coordinator,
-                users=begin.assignment,
-                run_id=begin.header["run"],
-                wall_clock_us=time.time_ns() // 1000,
-                writes_aside=True,
-            )
+            options = EngineOptions(clock, time.time_ns() // 1000, coordinator, writes_aside=True)
+            engine = Engine(load, EngineRecords(log, events, coordinator.watch), options)
             coordinator.controlled = engine
             listening = group.create_task(_listen(coordinator, reader))
             await engine.run()

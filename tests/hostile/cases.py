@@ -33,7 +33,7 @@ from imap_script import certificate
 from timing_samples import HEADER
 from virtual_runs import Tape, contents, quiet, scenario_of
 
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
 from loadsim.engine.event_log import Events
 from loadsim.errors import ConfigError
 from loadsim.model.ports import INBOX, Account, Driver, Endpoint, Observer, Services, Session
@@ -267,18 +267,9 @@ def play(
         bad = services(BAD_IMAP_PORT, BAD_SMTP_PORT, tls if imap else "none", "none" if imap else tls)
         log = TimingLogWriter(place / "run.tlog", HEADER, loop.now_ns())
         tape = Tape(log)
-        engine = Engine(
-            workload=workload,
-            drivers={"fake": Shared(others, open_driver(driver, bad))},
-            contents=contents(),
-            recorder=tape,
-            events=Events(said),
-            clock=loop,
-            users=range(1, USERS + 1),
-            run_id="run-1",
-            wall_clock_us=0,
-            self_observing=False,
-        )
+        drivers = {"fake": Shared(others, open_driver(driver, bad))}
+        load = EngineLoad(workload, range(1, USERS + 1), drivers, contents(), "run-1")
+        engine = Engine(load, EngineRecords(tape, Events(said)), EngineOptions(loop, self_observing=False))
         middle.heals_s = loop.time() + HEALED_S
         with network(middle.listening()):
             try:

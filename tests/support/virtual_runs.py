@@ -16,7 +16,7 @@ from timing_samples import HEADER
 
 from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.control import Control
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content.compose import Contents
@@ -201,21 +201,17 @@ def live(
         writer = TimingLogWriter(path, HEADER | dict(header or {}), clock.now_ns())
         tape = Tape(writer)
         prepare(tape)
-        engine = Engine(
-            workload=workload,
-            drivers={"fake": wrap(module)},
-            companions=companions(module),
-            plugin_tasks=load_tasks(scenario),
-            contents=contents(),
-            recorder=tape,
-            events=Events(out),
-            clock=clock,
-            watch=snapshots.append,
-            control=control(clock) if control else None,
-            users=users or range(1, scenario.users + 1),
-            run_id="run-1",
-            wall_clock_us=0,
+        load = EngineLoad(
+            workload,
+            users or range(1, scenario.users + 1),
+            {"fake": wrap(module)},
+            contents(),
+            "run-1",
+            companions(module),
+            load_tasks(scenario),
         )
+        options = EngineOptions(clock, control=control(clock) if control else None)
+        engine = Engine(load, EngineRecords(tape, Events(out), snapshots.append), options)
         tapes.append((tape, engine, module, writer))
         beside = asyncio.ensure_future(during(engine, module)) if during else None
         try:

@@ -1,6 +1,5 @@
 """The traffic of a plan: rates by hour, peaks, SMTP commands by how users connect, growth of the mailboxes."""
 
-import io
 from functools import cache
 from typing import Any
 
@@ -10,7 +9,7 @@ from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.dryrun.tally import GATHER_NS, Tally
 from loadsim.dryrun.traffic import COUNTED
 from loadsim.engine.clock import VirtualLoop, run_virtual
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
 from loadsim.engine.event_log import Events
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Endpoint
@@ -103,19 +102,10 @@ def test_the_growth_is_that_of_the_mailboxes() -> None:
         )
 
     async def run(clock: VirtualLoop) -> None:
-        engine = Engine(
-            workload=workload,
-            drivers={group.module: driver for group in scenario.topology},
-            contents=contents,
-            recorder=Tally(12, 10**12, 1, workload.duration_us * 1000, 400),
-            events=Events(io.StringIO()),
-            clock=clock,
-            users=range(1, 13),
-            run_id="r",
-            wall_clock_us=0,
-            self_observing=False,
-        )
-        await engine.run()
+        drivers = {group.module: driver for group in scenario.topology}
+        load = EngineLoad(workload, range(1, 13), drivers, contents, "r")
+        records = EngineRecords(Tally(12, 10**12, 1, workload.duration_us * 1000, 400), Events(None))
+        await Engine(load, records, EngineOptions(clock, self_observing=False)).run()
 
     run_virtual(run)
     grown = dict(driver.stored_bytes)

@@ -15,7 +15,7 @@ from timing_samples import EPOCH_NS, HEADER, done
 from virtual_runs import NOWHERE, contents, quiet, scenario_of
 
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
 from loadsim.engine.event_log import Events
 from loadsim.protocols import connect
 from loadsim.protocols.registry import open_driver
@@ -97,20 +97,11 @@ def test_a_slow_disk_holds_up_no_user(tmp_path: Path) -> None:
 
     async def run() -> None:
         with (tmp_path / "events.jsonl").open("w") as told:
-            engine = Engine(
-                workload=workload,
-                drivers={"fake": module},
-                contents=contents(),
-                recorder=log,
-                events=Events(told),
-                clock=MonotonicClock(),
-                watch=lambda snapshot: log.shown.set() if snapshot.phase == "work" else None,
-                users=range(1, 3),
-                run_id="run-1",
-                wall_clock_us=0,
-                writes_aside=True,
+            load = EngineLoad(workload, range(1, 3), {"fake": module}, contents(), "run-1")
+            records = EngineRecords(
+                log, Events(told), lambda snapshot: log.shown.set() if snapshot.phase == "work" else None
             )
-            await engine.run()
+            await Engine(load, records, EngineOptions(MonotonicClock(), writes_aside=True)).run()
 
     asyncio.run(run())
     log.close()
