@@ -126,7 +126,7 @@ def commit(
         module.mailbox_type = crime.mailbox_type
         writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": begun}, clock.now_ns())
         load = EngineLoad(workload, range(1, scenario.users + 1), {"fake": module}, contents, "run")
-        options = EngineOptions(clock, control=scene, self_observing=False)  # in virtual time, nothing of ours is late
+        options = EngineOptions(clock, control=scene, owns_process=False)  # in virtual time, nothing of ours is late
         scene.engine = Engine(load, EngineRecords(writer, Events(None)), options)
         await scene.engine.run()
         writer.close()

@@ -101,7 +101,7 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
             clock,
             WALL_CLOCK_US,
             rounds,
-            self_observing=False,  # there is nothing to write, and nothing can be late
+            owns_process=False,  # the process collects no garbage, has nothing to write, and nothing can be late
             strict=True,  # otherwise the plan could miss users, and be a smaller load than the scenario's
         )
         await Engine(load, EngineRecords(tally, Events(None)), options).run()

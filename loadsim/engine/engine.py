@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import gc
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -32,8 +32,10 @@ from loadsim.protocols.error_mapping import internal, own_failure
 from loadsim.protocols.lines import KEEPING_USERS, KEPT_LINES, NO_LINES, Trace, excerpt, text_of
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.records import GIVEN_UP
+from loadsim.users.activities import UnderWay, plan
 from loadsim.users.companion import COMPANION, Companion
 from loadsim.users.host import Observed, SessionCounts
+from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Task
 from loadsim.users.user import IDLE, User
 
@@ -71,7 +73,8 @@ class EngineLoad:
     """The load of an engine: the users with these numbers, of a workload.
 
     `drivers` has one for each protocol and program of these users, `companions` one for each of their companions, by
-    the same names (`Group.module`). `plugin_tasks` has the tasks of plug-ins by name.
+    the same names (`Group.module`). `plugin_tasks` has the tasks of plug-ins by name. `plan` returns the activities of
+    a user; true asks for an endless plan.
     """
 
     workload: Workload
@@ -81,30 +84,36 @@ class EngineLoad:
     run_id: str
     companions: Mapping[str, Sequence[Driver]] = field(default_factory=dict)
     plugin_tasks: Mapping[str, Task] = field(default_factory=dict)
+    plan: Callable[[UserMail, bool], Iterator[UnderWay]] = plan
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRecords:
-    """The recorder and the event log of an engine. `watch` receives a snapshot each second."""
+    """The recorder and the event log of an engine.
+
+    `watch` receives a snapshot each second, `failed` each failure, with the task's name.
+    """
 
     recorder: RunLog
     events: Events
     watch: Callable[[LiveSnapshot], None] = lambda _: None
+    failed: Callable[[str, TaskFailed], object] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """Settings of an engine. `wall_clock_us` is the wall-clock time now, in microseconds since 1970.
 
-    `control` keeps the engine in step with the others of the run; None if there are none. `self_observing`: it samples
-    its own health each second. `strict`: an error in loadsim ends the engine, not only the task or user in which it
-    occurs. `writes_aside`: a thread writes the log.
+    `control` keeps the engine in step with the others of the run; None if there are none. An engine that `owns_process`
+    tunes its garbage collector, records errors that nothing awaits, and samples its own health each second. `strict`:
+    an error in loadsim ends the engine, not only the task or user in which it occurs. `writes_aside`: a thread writes
+    the log.
     """
 
     clock: Clock
     wall_clock_us: int = 0
     control: Control | None = None
-    self_observing: bool = True
+    owns_process: bool = True
     strict: bool = False
     writes_aside: bool = False
 
@@ -117,6 +126,7 @@ class Engine:
         self.workload = workload = load.workload
         self.contents = load.contents
         self.plugin_tasks = load.plugin_tasks
+        self.plan = load.plan
         self.run_id = load.run_id
         self._own = frozenset(load.users)
         self._keeping = frozenset(islice(load.users, KEEPING_USERS))
@@ -127,11 +137,12 @@ class Engine:
         self._control = options.control or StandaloneControl(options.clock)
         self.log_on_slots = asyncio.Semaphore(LOG_ONS_AT_ONCE)
         self.log_off_slots = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
-        self.in_turn = FairQueue().enter if options.self_observing else at_once
+        self.in_turn = FairQueue().enter if options.owns_process else at_once
         # Records and counters.
         self.recorder = records.recorder
         self._events = records.events
         self._watch = records.watch
+        self._note_failure = records.failed
         self._flusher = LogFlusher(self.recorder, self._events, aside=options.writes_aside)
         self.counts = SessionCounts()
         self._counters = Counters()
@@ -209,6 +220,7 @@ class Engine:
     def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
         """Count a failure, and write an event for the first of its kind. Return the kind to record."""
         kind = self._counters.failure(task, failure)
+        self._note_failure(task, failure)
         self._events.failed(task, user.number, type(failure)(kind, failure.line), partial(self._excerpt, user))
         if failure.outcome == GENERATOR and task in (IDLE, COMPANION):
             self._internal_errors.count(GeneratorFailed(kind))
@@ -251,9 +263,38 @@ class Engine:
 
     async def run(self) -> None:
         """Run from the first log-on to the last log-off. Facts and records are written however it ends."""
-        # Set up the process.
         await self._control.all_ready()
         ended = "early"
+        try:
+            with self._tuned_process() if self._options.owns_process else contextlib.nullcontext():
+                async with asyncio.TaskGroup() as group:
+                    if self._options.owns_process:
+                        self._health.start()
+                        beat = group.create_task(self._beat())
+                    # Start the users, staggered over the ramp-up.
+                    between_ns = round(self.workload.scenario.run.ramp_up_s * 1e9 / len(self.users))
+                    first_ns = self.now_ns()
+                    running = [
+                        group.create_task(user.run(first_ns + at * between_ns)) for at, user in enumerate(self.users)
+                    ]
+                    place = {user.number: at for at, user in enumerate(self.users)} if self._companions else {}
+                    for companion in self._companions:  # between their user and the next one
+                        later = 1 - 0.5**companion.which
+                        on_ns = first_ns + round((place[companion.number] + later) * between_ns)
+                        running.append(group.create_task(companion.run(on_ns)))
+                    # The phases.
+                    if await self._log_on_all():
+                        ended = await self._work()
+                        await self._finish_and_drain(drain=ended == "completed")
+                    await self._log_off_all(running)
+                    if self._options.owns_process:
+                        beat.cancel()
+        finally:
+            self._health.stop()
+            self._conclude(ended)
+
+    @contextlib.contextmanager
+    def _tuned_process(self) -> Iterator[None]:
         thresholds = gc.get_threshold()
         gc.set_threshold(*COLLECTOR)
         loop = asyncio.get_running_loop()
@@ -261,35 +302,11 @@ class Engine:
         if not self._options.strict:
             loop.set_exception_handler(self._unhandled)
         try:
-            async with asyncio.TaskGroup() as group:
-                if self._options.self_observing:
-                    self._health.start()
-                    beat = group.create_task(self._beat())
-                # Start the users, staggered over the ramp-up.
-                between_ns = round(self.workload.scenario.run.ramp_up_s * 1e9 / len(self.users))
-                first_ns = self.now_ns()
-                running = [
-                    group.create_task(user.run(first_ns + at * between_ns)) for at, user in enumerate(self.users)
-                ]
-                place = {user.number: at for at, user in enumerate(self.users)} if self._companions else {}
-                for companion in self._companions:  # between their user and the next one
-                    later = 1 - 0.5**companion.which
-                    on_ns = first_ns + round((place[companion.number] + later) * between_ns)
-                    running.append(group.create_task(companion.run(on_ns)))
-                # The phases.
-                if await self._log_on_all():
-                    ended = await self._work()
-                    await self._finish_and_drain(drain=ended == "completed")
-                await self._log_off_all(running)
-                if self._options.self_observing:
-                    beat.cancel()
+            yield
         finally:
-            # Restore the process, and write the end.
-            self._health.stop()
             gc.unfreeze()
             gc.set_threshold(*thresholds)
             loop.set_exception_handler(handler)
-            self._conclude(ended)
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Record an exception of a callback or of a task that is not awaited (`set_exception_handler`)."""
@@ -322,8 +339,9 @@ class Engine:
             user.guarded(User.plan_day)
             if at % PLANNED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        gc.collect()
-        gc.freeze()  # the collector need not scan the state of thousands of users again
+        if self._options.owns_process:
+            gc.collect()
+            gc.freeze()  # the collector need not scan the state of thousands of users again
         # Start.
         start_ns = await self._control.common_start()
         if start_ns is None:

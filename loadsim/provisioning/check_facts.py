@@ -27,7 +27,7 @@ def place_of_copyuid(lines: Iterable[bytes | int]) -> str:
 
 def keywords_of(check: Check, stored: Iterable[Stored]) -> tuple[str, ...] | None:
     """Return the keywords that the server has set on messages of the check; None if there are none of these."""
-    own = [each for each in stored if each.tag is not None and each.tag.run == check.host.run_id]
+    own = [each for each in stored if each.tag is not None and each.tag.run == check.post.run_id]
     return None if not own else tuple(sorted({flag for each in own for flag in each.flags} - _NOT_OF_SERVER))
 
 

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from loadsim.errors import TaskFailed
+from loadsim.errors import ConfigError, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import AUTOMATIC_REPLY, run_named
 from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Probing, Provisioning, ServerOffer, Services
+from loadsim.model.state_checks import StateChecks
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_limits import sends_to_lists
-from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, Post, TaskCheck
+from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, Post, TaskCheck
 from loadsim.provisioning.inspect import bounce_status
 from loadsim.provisioning.server_report import Observation, ServerFacts, lacking
 from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, name_of, preparing_driver, visit
@@ -40,7 +41,6 @@ class Check:
     services: Services
     users: Sequence[int]
     wait_s: float
-    host: CheckHost
     post: Post
     places: list[CheckPlace] = field(default_factory=list)
     server: list[Observation] = field(default_factory=list)
@@ -55,6 +55,17 @@ class Check:
     """The ids of messages that were waited for, and did not arrive."""
     others: set[int] = field(default_factory=set)
     """The users whose Inbox is not theirs alone, or whose mail has other headers than were sent."""
+
+    state_completed: bool = False
+    """Two sessions have tried each rule about the state of a session."""
+    removed: Sequence[str | ConfigError] = ("all that this check put into the accounts",)
+    """For each account what may remain there, or the failure to remove it."""
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def state(self) -> StateChecks:
+        assert self.services.state_checks is not None
+        return self.services.state_checks
 
     @property
     def own(self) -> list[CheckPlace]:
@@ -77,7 +88,7 @@ async def expunge(
 ) -> set[str]:
     """Expunge the messages of this check in a folder, or one of them; also with a `changed` From. Return their ids."""
     listed = (await mailbox.listing([folder]))[folder] if changed else await mailbox.headers(folder, NEWEST)
-    own = {each.ref: each.tag.id for each in listed if each.tag is not None and each.tag.run == check.host.run_id}
+    own = {each.ref: each.tag.id for each in listed if each.tag is not None and each.tag.run == check.post.run_id}
     found = {ref: message for ref, message in own.items() if only in (None, message)}
     await mailbox.expunge([*found])
     return set(found.values())
@@ -88,7 +99,7 @@ async def expunge_replies(check: Check, account: Account, mailbox: Provisioning)
     found = [
         each.ref
         for each in (await mailbox.listing([INBOX]))[INBOX]
-        if run_named(each.in_reply_to, account.domain) == check.host.run_id
+        if run_named(each.in_reply_to, account.domain) == check.post.run_id
         and await bounce_status(account, mailbox, each) == AUTOMATIC_REPLY
     ]
     check.replies += len(found)
@@ -108,7 +119,7 @@ async def find_others(check: Check) -> None:
         deadline = time.monotonic() + FIRST_POLL_S
         while time.monotonic() < deadline:
             stored = (await mailbox.listing([INBOX]))[INBOX]
-            run = check.host.run_id
+            run = check.post.run_id
             flags = {each.tag.id: each.flags & CHANGED for each in stored if each.tag and each.tag.run == run}
             for user, probe in probes.items():
                 if user != account.number and probe.id in flags:
@@ -138,16 +149,15 @@ async def check_mail(check: Check) -> None:
     arrivals = [arrival for task in check.tasks for arrival in task.arrivals]
     if arrivals:
         check.mail.append(_arrived(arrivals))
-    lost = [task for task in check.tasks if "SYNC" in task.planned and not task.arrivals]
-    for task in lost:
-        if not any(each.failure for each in task.tried):
+    for task in check.tasks:
+        if not task.arrivals and not any(tried.failure for tried in task.tried):
             missing = finding(Code.MAIL_NOT_DELIVERED, address=task.user.account.address, wait_s=check.wait_s)
             check.mail.append(Observation("to a user", "accepted, and not arrived", missing, (task.user.number,)))
-    if altered := check.host.recorder.altered:
-        _, first, user, _, _, folder = altered[0]
+    if altered := check.post.altered:
+        first, user, folder = altered[0]
         severity = Severity.WARNING if Code.MAIL_ALTERED.id in check.workload.scenario.audit_allow else None
-        values = {"messages": len(altered), "message_id": first, "folder": folder, "user": user}
-        wrong = finding(Code.MAIL_SHOWN_ALTERED, "", severity, **values)
+        values: dict[str, str | int] = {"message_id": first, "folder": folder, "user": user}
+        wrong = finding(Code.MAIL_SHOWN_ALTERED, "", severity, messages=len(altered), **values)
         check.mail.append(Observation("content", f"{len(altered)} texts and files are not as they were sent", wrong))
     await _list(check)
 

@@ -20,9 +20,9 @@ from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_facts import keywords_of, place_of_copyuid
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_mail import Check
-from loadsim.provisioning.check_tasks import FIRST_POLL_S, CheckObserver
+from loadsim.provisioning.check_tasks import FIRST_POLL_S
 from loadsim.provisioning.server_report import Observation, lacking
-from loadsim.provisioning.sessions import preparing_driver
+from loadsim.provisioning.sessions import NullObserver, preparing_driver
 
 ROUNDS = 3
 
@@ -33,13 +33,23 @@ WHOLE = Part("", "message/rfc822", 0)
 """The whole message: its bytes are held against RFC822.SIZE."""
 
 
+class _Watcher(NullObserver):
+    """An observer that keeps the lines of its session in `lines`, and is woken by announcements."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes | int] = []
+        self.news = asyncio.Event()
+
+    def arrived(self, *_: object, **__: object) -> None:
+        self.news.set()
+
+
 async def try_state(check: Check) -> bool:
     """Change messages of the check in the Inbox and in its folder, and list them in both sessions.
 
     Return False if the server refuses a part of that.
     """
-    place, moving, watching = check.own[0], CheckObserver(), CheckObserver()
-    moving.lines = kept = list[bytes | int]()
+    place, moving, watching = check.own[0], _Watcher(), _Watcher()
     driver = open_driver(preparing_driver(check.services), check.services)
     acts, watches = (cast(Provisioning, driver.session(place.account, each).mailbox) for each in (moving, watching))
     try:
@@ -65,7 +75,7 @@ async def try_state(check: Check) -> bool:
             appended_keywords=keywords_of(check, [held[ref] for ref in held.keys() - delivered.keys()]),
         )
         lasting = acts.offer.permanent_flags  # once the Inbox had mail: Dovecot 2.4.5 adds its keywords then
-        check.facts = replace(check.facts, copyuid=place_of_copyuid(kept), permanent_flags=lasting)
+        check.facts = replace(check.facts, copyuid=place_of_copyuid(moving.lines), permanent_flags=lasting)
         for mailbox in (acts, watches):
             await mailbox.log_off()
         return True
@@ -85,14 +95,14 @@ async def _held(mailbox: Provisioning, folder: str) -> dict[MessageRef, Stored]:
 
 
 async def _try_once(
-    check: Check, place: CheckPlace, acts: Provisioning, watches: Provisioning, watching: CheckObserver
+    check: Check, place: CheckPlace, acts: Provisioning, watches: Provisioning, watching: _Watcher
 ) -> None:
     account, folder = place.account, place.folder
     outgoing = [check.post.compose(account, {account.number: account.address}, kind) for kind in KINDS]
     ids = {each.id for each in outgoing}
 
     async def own(mailbox: Provisioning, name: str) -> dict[MessageRef, MessageTag]:
-        headers, run = await mailbox.headers(name, NEWEST), check.host.run_id
+        headers, run = await mailbox.headers(name, NEWEST), check.post.run_id
         return {each.ref: each.tag for each in headers if each.tag and each.tag.run == run and each.tag.id in ids}
 
     async def watch(name: str) -> None:
@@ -117,8 +127,8 @@ async def _try_once(
         structure = await acts.structure(ref)
         if (text := structure.text) is not None:
             shown = await acts.part(ref, text)
-            if check.host.contents.is_altered(tag, text, shown, True, True):
-                check.host.recorder.mail(("altered", tag.id, account.number, account.number, 0, INBOX))
+            if check.post.contents.is_altered(tag, text, shown, True, True):
+                check.post.altered.append((tag.id, account.number, INBOX))
     put = [await acts.part(ref, WHOLE) for ref in refs]
     await acts.flag(refs, Flag.SEEN)
     await watch(INBOX)
@@ -143,10 +153,10 @@ async def _try_once(
 
 def _compare(check: Check, place: CheckPlace, put: Counter[bytes], found: Counter[bytes]) -> None:
     """Hold the messages that COPY and MOVE put into a folder against those that it lists."""
-    if (missing := put - found) and check.services.state_checks is not None:
+    if missing := put - found:
         excerpt = f"UID COPY, UID MOVE -> OK: {missing.total()} of {put.total()} messages are missing or differ"
         violation = Violation("copy-differs", "RFC 9051 6.4.7", place.account.number, place.folder, excerpt)
-        check.services.state_checks.broken(violation)
+        check.state.broken(violation)
 
 
 def state_of(checks: StateChecks, others: Sequence[int] = (), completed: bool = True) -> Iterator[Observation]:

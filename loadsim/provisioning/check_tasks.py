@@ -1,28 +1,37 @@
-"""The tasks of one user, each done once in a real session, with messages of the check only."""
+"""The tasks of one user, each done once in a real session, with messages of the check only.
+
+An engine runs the user, as in a run. In place of the scenario's plan, `TaskCheck` has each planned task once. It also
+is the engine's control: it delays the common start until three messages have reached the user's Inbox.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
+from loadsim.engine.clock import MonotonicClock
+from loadsim.engine.control import StandaloneControl
+from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
+from loadsim.engine.event_log import Events
+from loadsim.errors import ServerLost, ServerSilent, TaskFailed
 from loadsim.model.content.compose import Answered, Attachment, Contents
 from loadsim.model.content.templates import KINDS
-from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, KeptLines, Mailbox
+from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox
+from loadsim.model.records import SPANS, CommandFields, MailFields, TaskFields
 from loadsim.protocols.calendar import MailboxCalendar
-from loadsim.protocols.error_mapping import internal
-from loadsim.protocols.lines import NO_LINES
 from loadsim.provisioning.server_report import TriedTask, lacking
+from loadsim.provisioning.sessions import NullObserver
 from loadsim.scenario.criteria import planned_tasks
+from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
-from loadsim.users.host import Observed, SessionCounts
+from loadsim.users.activities import Step, Steps, UnderWay
 from loadsim.users.mail import UserMail
 from loadsim.users.stored_mail import StoredMail
-from loadsim.users.tasks import TASKS, Outgoing, Read, Task
+from loadsim.users.tasks import LOGON, SAVE_SENT, SYNC, TASKS, Outgoing, Read, Task
+from loadsim.users.user import IDLE
 
 SMALL = "ups1K"
 """The kind of the messages of a check, except those with an attachment."""
@@ -33,91 +42,39 @@ POLL_S = 1.0
 FIRST_POLL_S = 3.0
 """The longest wait for the server's announcement, before the server is asked."""
 
+ENDLESS_US = 10**12
 
-class FaultRecorder:
-    """Ignores measurements: a check is no run. `altered` are the records of mail with other bytes than were sent."""
-
-    def __init__(self) -> None:
-        self.altered: list[tuple[Any, ...]] = []
-
-    def ignore(self, *_: object) -> None:
-        """Ignore a record: the observer has the commands."""
-
-    task = command = ignore
-
-    def mail(self, record: tuple[Any, ...]) -> None:
-        if record[0] == "altered":
-            self.altered.append(record)
+ANSWERS = {
+    "REPLY": (Flag.ANSWERED, "reply"),
+    "REPLY ALL": (Flag.ANSWERED, "reply_all"),
+    "FORWARD": (Flag.FORWARDED, "forward"),
+}
 
 
-@dataclass(slots=True)
-class CheckHost:
-    """Runs the users of a check; implements `users.host.Host`."""
+class CheckWorkload(Workload):
+    """A workload that ends with the check, and whose users have one folder: the check's own."""
 
-    workload: Workload
-    contents: Contents
-    run_id: str
-    start_ns: int = 0
-    plugin_tasks: Mapping[str, Task] = field(default_factory=dict)
-    counts: SessionCounts = field(default_factory=SessionCounts)
-    log_on_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
-    log_off_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
-    recorder: FaultRecorder = field(default_factory=FaultRecorder)
-    now_ns: Callable[[], int] = time.monotonic_ns
+    def __init__(self, scenario: Scenario, folder: str) -> None:
+        super().__init__(scenario)
+        self.duration_us = ENDLESS_US
+        self._folder = folder
 
-    @property
-    def in_turn(self) -> Callable[[Callable[[], object]], None]:
-        return lambda call: cast(None, call())
-
-    def wall_clock_us(self) -> int:
-        return time.time_ns() // 1000
-
-    def ignore(self, *_: object, **__: object) -> None:
-        """Ignore an event: a check counts for itself."""
-
-    mail_accepted = mail_seen = count_task = user_given_up = ignore
-
-    def lines(self, user: int) -> KeptLines:
-        return NO_LINES
-
-    def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
-        return failure.kind
-
-    def internal_error(self, error: Exception, during: str, user: int | None = None) -> GeneratorFailed:
-        return internal(error)
-
-
-class CheckObserver:
-    """An observer that keeps the names of commands, and is woken by announcements."""
-
-    def __init__(self) -> None:
-        self.commands: list[str] = []
-        self.news = asyncio.Event()
-        self.lines = NO_LINES
-
-    def now(self) -> int:
-        return time.monotonic_ns()
-
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        self.commands.append(name.partition(" ")[2])
-
-    def arrived(self, messages: int) -> None:
-        self.news.set()
-
-    def lost(self, failure: Exception) -> None:
-        self.news.set()
+    def own_folders(self, user: int) -> tuple[str, ...]:
+        return (self._folder,)
 
 
 class OwnMail:
     """A mailbox in which only the messages of one check are listed; all else is the driver's `ports.Mailbox`.
 
-    So no task can act on another message. `seen` has the listed messages by their ids.
+    So no task can act on another message. `seen` has the messages that were listed in the Inbox, by their ids.
     """
 
     def __init__(self, mailbox: Mailbox, run: str) -> None:
         self._mailbox = mailbox
         self._run = run
         self.seen: dict[str, Header] = {}
+        self.listed = asyncio.Event()
+        self.watches = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._mailbox, name)
@@ -128,20 +85,31 @@ class OwnMail:
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         return self._own(await self._mailbox.arrived(reopen), True)
 
+    async def watch(self) -> None:
+        if self.watches:
+            await self._mailbox.watch()
+
     def _own(self, headers: Sequence[Header], in_inbox: bool) -> Sequence[Header]:
         own = [header for header in headers if header.tag is not None and header.tag.run == self._run]
         if in_inbox:
             self.seen.update({header.tag.id: header for header in own if header.tag is not None})
+            self.listed.set()
         return own
 
 
 @dataclass(slots=True)
 class Post:
-    """The mail of a check: ids of its messages, and those that were accepted for each user."""
+    """The mail of a check, whose name is `run_id`: ids of its messages, and those that were accepted for each user.
 
-    host: CheckHost
+    `altered` has message, user and folder of each part with other bytes than were sent.
+    """
+
+    workload: Workload
+    contents: Contents
+    run_id: str
     accepted: dict[int, set[str]] = field(default_factory=dict)
     arrived: dict[int, set[str]] = field(default_factory=dict)
+    altered: list[tuple[str, int, str]] = field(default_factory=list)
     _last: int = 0
 
     def compose(
@@ -156,15 +124,15 @@ class Post:
         self._last += 1
         message_id = f"c{sender.number}.{self._last}"
         addresses = list(dict.fromkeys(to.values()))
-        message = self.host.contents.compose(
-            run=self.host.run_id,
+        message = self.contents.compose(
+            run=self.run_id,
             sender=sender.number,
             sender_address=sender.address,
             to=addresses,
             id=message_id,
             kind=kind,
-            sent_us=self.host.wall_clock_us(),
-            domain=self.host.workload.scenario.domain,
+            sent_us=time.time_ns() // 1000,
+            domain=self.workload.scenario.domain,
             answers=answers and Answered.of(answers[0], answers[2]),
             attachment=attachment,
         )
@@ -183,16 +151,17 @@ class Arrival:
     announced: bool
 
 
-class TaskCheck:
-    """Does the planned tasks of one user with one driver, whose name with its mail program is `module`.
+class TaskCheck(StandaloneControl):
+    """Lets an engine do the planned tasks of one user with one driver, whose name with its mail program is `module`.
 
-    `folder` is the check's own. A message may take `wait_s`. `tried` grows.
+    It is the engine's control, and its `run_log.RunLog`: a check is no run, and keeps no measurements.
+    `folder` is the check's own. A message may take `wait_s`. `tried` and `arrivals` grow.
     """
 
     def __init__(
         self,
-        host: CheckHost,
         post: Post,
+        plugin_tasks: Mapping[str, Task],
         module: str,
         driver: Driver,
         user: int,
@@ -200,100 +169,96 @@ class TaskCheck:
         folder: str,
         wait_s: float,
     ) -> None:
-        scenario = host.workload.scenario
-        self.observer = CheckObserver()
+        super().__init__(MonotonicClock())
         self.post = post
         self.module = module
         self.driver = driver
-        self.partner = scenario.account(partner)
-        self.user = UserMail(host, scenario.account(user), driver, self.observer, lambda _: None)
-        self.folder = folder
+        self.partner = post.workload.scenario.account(partner)
         self.wait_s = wait_s
-        self.mail = OwnMail(self.user.mailbox, host.run_id)
-        self.user.mailbox = cast(Mailbox, self.mail)
+        self.tried: list[TriedTask] = []
+        self.arrivals: list[Arrival] = []
+        self._received: Sequence[Header] = ()
+        self._commands: list[tuple[str, int]] = []  # since the last task, and when they ended
+        self._failure: TaskFailed | None = None  # the last one
+        self._is_over = False
+        workload = CheckWorkload(post.workload.scenario, folder)
+        drivers = {workload.population.group(user).module: driver}
+        load = EngineLoad(workload, (user,), drivers, post.contents, post.run_id, {}, plugin_tasks, self._plan)
+        records = EngineRecords(self, Events(None), failed=self._failed)
+        options = EngineOptions(self._clock, time.time_ns() // 1000, self, owns_process=False)
+        self._engine = Engine(load, records, options)
+        (self._user,) = self._engine.users
+        self.user = self._user.mail
+        self.planned = planned_tasks(self.user.profile)
+        self._mail = OwnMail(self.user.mailbox, post.run_id)
+        self.user.mailbox = cast(Mailbox, self._mail)
         self.user.stored = StoredMail(user, None, lambda *_: None)  # a mailbox need not be in its start state
         if isinstance(self.user.calendar, MailboxCalendar):
             self.user.calendar = MailboxCalendar(self.user.mailbox)
-        self.planned = planned_tasks(self.user.profile)
-        self.tried: list[TriedTask] = []
-        self.arrivals: list[Arrival] = []
 
     async def run(self) -> None:
         """Do each planned task once. A failure is kept; without a session, the rest is left out."""
         try:
-            if await self._do("LOGON"):
-                self.user.folders = (self.folder,)
-                await self._tasks()
-        except (ServerLost, ServerSilent):
-            pass  # the failure of the task is kept
+            await self._engine.run()
         finally:
-            self.post.arrived.setdefault(self.user.number, set()).update(self.mail.seen)
-            self.user.mailbox.abandon()
+            self.post.arrived.setdefault(self.user.number, set()).update(self._mail.seen)
             await self.user.submission.close()
 
-    async def _tasks(self) -> None:
-        headers = await self._receive()
-        if headers is not None:
-            first, second, third = headers
-            structure = await self._do("READ", first)
-            if structure is not None and first.tag is not None:
-                await self._answer(Read(first, first.tag, structure))
-            await self._do("COPY", first)
-            await self._do("MOVE", first)
-            await self._do("BROWSE", 0)
-            await self._do("DELETE", second)
-            await self._do("EVICT", [third])
-        if "SEND" in self.planned:
-            await self._submit("SEND", self.post.compose(self.user.account, self._to_partner))
-        await self._do("SCHEDULE", 0)
-        for task in self.user.profile.tasks:
-            await self._do(task, 0)
-        await self._do("LOGOFF")
+    def _end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._engine.stop()
 
-    @property
-    def _to_partner(self) -> Mapping[int, str]:
-        return {self.partner.number: self.partner.address}
+    # --- the engine's control -----------------------------------------------------------------------------------------
 
-    async def _receive(self) -> list[Header] | None:
-        """Send three messages to the user, and list them; None if they do not arrive."""
+    async def common_start(self) -> int:
+        """Wait for the messages that the tasks need. Return the common start."""
+        self._received = await self._receive()
+        self._mail.watches = False  # IDLE between tasks, and its end in the next one, would depend on others' mail
+        return await super().common_start()
+
+    def stop_waiting(self) -> None:
+        self._mail.listed.set()
+
+    async def _receive(self) -> Sequence[Header]:
+        """Send three messages to the user, and return their headers; none if they do not arrive."""
         kinds = [self._attached or SMALL, SMALL, SMALL]
-        submission = self.driver.session(self.partner, CheckObserver()).submission
+        submission = self.driver.session(self.partner, NullObserver()).submission
         to = {self.user.number: self.user.account.address}
         ids = []
         try:
             for kind in kinds:
                 outgoing = self.post.compose(self.partner, to, kind)
-                self.observer.news.clear()
                 await submission.send(self.partner.address, outgoing.addresses, outgoing.message)
                 self.post.sent(outgoing)
                 ids.append(outgoing.id)
                 if not await self._listed(outgoing.id):
-                    return None
+                    return ()
         except TaskFailed as failure:
-            self._failed("SEND", failure, 0.0, self.partner.address, self.user.account.address)
-            return None
+            self._keep("SEND", failure=failure, sender=self.partner, recipient=self.user.account)
+            return ()
         finally:
             await submission.close()
-        return [self.mail.seen[each] for each in ids]
+        return [self._mail.seen[message] for message in ids]
 
     async def _listed(self, message: str) -> bool:
-        """Wait until a message is listed; SYNC when the server announces mail, and in intervals without it."""
+        """Wait until the user has listed a message. Without an announcement, they list the Inbox in intervals."""
         since = time.monotonic()
         pause_s, announced = FIRST_POLL_S, True
-        while message not in self.mail.seen:
+        while message not in self._mail.seen:
+            failed = any(task.failure for task in self.tried)
+            if self._is_over or failed or time.monotonic() - since > self.wait_s:
+                return False
             try:
                 async with asyncio.timeout(pause_s):
-                    await self.observer.news.wait()
+                    await self._mail.listed.wait()
             except TimeoutError:
-                announced, pause_s = False, POLL_S
-            self.observer.news.clear()
-            if not await self._do("SYNC", False, again=True):
-                return False
-            if time.monotonic() - since > self.wait_s:
-                break
-        if message in self.mail.seen:
-            self.arrivals.append(Arrival(time.monotonic() - since, announced))
-        return message in self.mail.seen
+                if not self.user.inbox.announced:
+                    announced, pause_s = False, POLL_S
+                    self._user.list_unannounced()
+            self._mail.listed.clear()
+        self.arrivals.append(Arrival(time.monotonic() - since, announced))
+        return True
 
     @property
     def _attached(self) -> str | None:
@@ -301,69 +266,100 @@ class TaskCheck:
         kinds = (kind for kind, weight in self.user.profile.messages.items() if weight and KINDS[kind].attached)
         return next(kinds, None) if self.planned & {"LOAD ATTACHMENT", "FORWARD"} else None
 
-    async def _answer(self, about: Read) -> None:
-        for part in about.structure.attachments[:1]:
-            await self._do("LOAD ATTACHMENT", (about.header, part))
-        for task in ("REPLY", "REPLY ALL"):
-            if task in self.planned:
-                how = (about.header, Flag.ANSWERED, task.lower().replace(" ", "_"))
-                await self._submit(task, self.post.compose(self.user.account, self._to_partner, SMALL, how))
-        if "FORWARD" in self.planned:
-            forward = TASKS["FORWARD"]
-            assert forward.fetch is not None
-            fetch = partial(forward.fetch, self.user, about)
-            fetched = await self._timed("FORWARD", fetch, keep=False)
-            if fetched is not None:
-                how = (about.header, Flag.FORWARDED, "forward")
-                outgoing = self.post.compose(self.user.account, self._to_partner, SMALL, how, fetched[1])
-                await self._submit("FORWARD", outgoing)
+    # --- the engine's plan --------------------------------------------------------------------------------------------
 
-    async def _submit(self, task: str, outgoing: Outgoing) -> None:
-        act = TASKS[task].act
-        if await self._timed(task, lambda: act(self.user, outgoing)) is None:
-            return
-        self.post.sent(outgoing)
-        if not any(each.task == "SAVE SENT" for each in self.tried):
-            await self._do("SAVE SENT", outgoing)
+    def _plan(self, user: UserMail, endless: bool) -> Iterator[UnderWay]:
+        yield UnderWay("check", self._steps(), user.host.start_ns)
 
-    async def _do(self, task: str, subject: Any = None, again: bool = False) -> Any:
-        """Do a task if it is planned. Return its result, True for none; None if it failed or is not planned."""
+    def _steps(self) -> Steps:
+        if self._received:
+            first, second, third = self._received
+            structure = yield from self._do("READ", first)
+            if structure is not None and first.tag is not None:
+                for part in structure.attachments[:1]:
+                    yield from self._do("LOAD ATTACHMENT", (first, part))
+                for task, (flag, how) in ANSWERS.items():
+                    yield from self._send(task, Read(first, first.tag, structure), (first, flag, how))
+            yield from self._do("COPY", first)
+            yield from self._do("MOVE", first)
+            yield from self._do("BROWSE", 0)
+            yield from self._do("DELETE", second)
+            yield from self._do("EVICT", [third])
+        yield from self._send("SEND")
+        for task in ("SCHEDULE", *self.user.profile.tasks):
+            yield from self._do(task, 0)
+        self._end()
+
+    def _do(self, task: str, about: Any) -> Generator[Step, Any, Any]:
+        """Do a task if it is planned. Return its result; None if it failed or is not planned."""
         if task not in self.planned:
             return None
-        known = TASKS.get(task) or self.user.host.plugin_tasks[task]
-        if known.compose is not None:
-            subject = known.compose(self.user, subject)
-        keep = not (again and any(each.task == task for each in self.tried))
-        return await self._timed(task, lambda: known.act(self.user, subject), keep)
+        return (yield Step(TASKS.get(task) or self.user.host.plugin_tasks[task], about))
 
-    async def _timed(self, task: str, work: Callable[[], Any], keep: bool = True) -> Any:
-        """Do work of a task; `keep` it, or only its failure. Raises `ServerLost` and `ServerSilent`."""
-        del self.observer.commands[:]
-        since = time.monotonic()
-        try:
-            result = await work()
-        except TaskFailed as failure:
-            self._failed(task, failure, time.monotonic() - since)
-            if isinstance(failure, ServerLost | ServerSilent):
-                raise
-            return None
-        except Exception as error:  # noqa: BLE001  an error of ours is no finding about the server
-            self._failed(task, internal(error), time.monotonic() - since)
-            return None
-        self.user.compare_shown()
-        if keep:
-            used = tuple(dict.fromkeys(self.observer.commands))
-            self.tried.append(TriedTask(self.module, task, used, time.monotonic() - since))
-        return True if result is None else result
+    def _send(self, task: str, about: Any = None, answers: tuple[Header, Flag, str] | None = None) -> Steps:
+        """Send a message to the partner, as new mail or as an answer, if that is planned."""
 
-    def _failed(self, task: str, failure: TaskFailed, seconds: float, sender: str = "", recipient: str = "") -> None:
-        used = tuple(dict.fromkeys(self.observer.commands))
-        account = self.user.account
-        failed = lacking(
-            f"{task}, {account.login}",
-            failure,
-            self.user.number,
-            sender=sender or account.address,
-            recipient=recipient or self.partner.address,
-        )
-        self.tried.append(TriedTask(self.module, task, used, seconds, failed))
+        def compose(_: UserMail, fetched: Any) -> Outgoing:
+            attachment = fetched[1] if TASKS[task].fetch is not None else None
+            to = {self.partner.number: self.partner.address}
+            return self.post.compose(self.user.account, to, SMALL, answers, attachment)
+
+        if task in self.planned:
+            outgoing = yield Step(replace(TASKS[task], compose=compose), about)
+            if outgoing is not None:
+                self.post.sent(outgoing)
+                if not any(tried.task == SAVE_SENT.name for tried in self.tried):
+                    yield from self._do(SAVE_SENT.name, outgoing)
+
+    # --- the engine's records -----------------------------------------------------------------------------------------
+
+    def _failed(self, task: str, failure: TaskFailed) -> None:
+        self._failure = failure
+        if task == IDLE:
+            self._keep(IDLE, failure=failure)
+        if task == LOGON.name or self._user.given_up or isinstance(failure, ServerLost | ServerSilent):
+            self._end()
+
+    def _keep(
+        self,
+        task: str,
+        commands: Sequence[str] = (),
+        seconds: float = 0.0,
+        failure: TaskFailed | None = None,
+        sender: Account | None = None,
+        recipient: Account | None = None,
+    ) -> None:
+        lacks = None
+        if failure is not None:
+            account = self.user.account
+            lacks = lacking(
+                f"{task}, {account.login}",
+                failure,
+                account.number,
+                sender=(sender or account).address,
+                recipient=(recipient or self.partner).address,
+            )
+        self.tried.append(TriedTask(self.module, task, tuple(commands), seconds, lacks))
+
+    def task(self, record: TaskFields) -> None:
+        task, _, _, _, _, started_ns, ended_ns, _, _, _, outcome, _, _ = record
+        if task in SPANS or started_ns is None or ended_ns is None:
+            return
+        failure = None if outcome == "ok" else self._failure
+        used = dict.fromkeys(name.partition(" ")[2] for name, at_ns in self._commands if at_ns >= started_ns)
+        self._commands.clear()
+        if failure is not None or task != SYNC.name or not any(tried.task == task for tried in self.tried):
+            self._keep(task, [*used], (ended_ns - started_ns) * 1e-9, failure)
+
+    def mail(self, record: MailFields) -> None:
+        event, message, user, _, _, folder = record
+        if event == "altered":
+            self.post.altered.append((message, user, folder))
+
+    def command(self, record: CommandFields) -> None:
+        self._commands.append((record[0], record[3]))
+
+    def ignore(self, *_: object) -> None:
+        """Keep nothing of a sample, a fact or a request to write."""
+
+    facts = health = gather = write = ignore

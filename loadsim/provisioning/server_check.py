@@ -36,7 +36,7 @@ from loadsim.provisioning.check_mail import (
     probe,
 )
 from loadsim.provisioning.check_state import state_of, try_state
-from loadsim.provisioning.check_tasks import CheckHost, Post, TaskCheck
+from loadsim.provisioning.check_tasks import Post, TaskCheck
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.manifest import AccountTaken
 from loadsim.provisioning.preflight import check_accounts, check_submission, log_off, nothing, user_connections
@@ -91,69 +91,74 @@ async def check_server(
     Then `ended` gets what was seen, and what may remain. Raises `ConfigError` if the server does not answer, an account
     cannot log on, or another loadsim or user has it.
     """
-    began = time.monotonic()
-    checks = StateChecks(1.0)
-    limited = replace(services, command_limit_s=min(services.command_limit_s, max(wait_s, 1.0)), state_checks=checks)
-    host = CheckHost(workload, Contents(workload.seed), f"check-{secrets.token_hex(6)}")
-    host.plugin_tasks = load_tasks(workload.scenario)
-    check = Check(workload, limited, checked_users(workload), wait_s, host, Post(host))
-    removed: list[str | ConfigError] = ["all that this check put into the accounts"]
-    completed = False
-
-    def report(why_ended: str = "") -> ServerReport:
-        others = [place.account.number for place in check.places if place.foreign]
-        mail = (*check.mail, *limits(workload, check.places, check.smtp), *state_of(checks, others, completed))
-        judge = partial(fair, check, bool(why_ended))
-        return ServerReport(
-            accounts=tuple(account.login for account in check.accounts),
-            server=(*offers(workload, limited, check.places, check.smtp), *map(judge, check.server)),
-            tasks=tuple(replace(each, failure=each.failure and judge(each.failure)) for each in _merged(check.tasks)),
-            facts=facts_of(check),
-            mail=tuple(map(judge, mail)),
-            seconds=time.monotonic() - began,
-            leftovers=tuple(str(each) for each in removed if each),
-            ended=why_ended,
-        )
-
-    # Nothing is on the server yet.
+    limited = replace(
+        services, command_limit_s=min(services.command_limit_s, max(wait_s, 1.0)), state_checks=StateChecks(1.0)
+    )
+    post = Post(workload, Contents(workload.seed), f"check-{secrets.token_hex(6)}")
+    check = Check(workload, limited, checked_users(workload), wait_s, post)
     progress("log on")
-    await check_submission(workload, limited, check.users)
-    first, second, *_ = check.accounts
-    if limited.smtp is not None:
-        with suppress(TaskFailed):  # the tasks send to this user, too, and report it
-            check.smtp = await probe(limited, first).ask(first.address, second.address)
-    await check_accounts(workload.scenario, limited)
-    await _sessions_at_once(check)
-    tried = await user_connections(workload.population, limited, check.users)
-    check.server += [connections for _, connections in tried]
-    accounts = accounts_on_server(workload.scenario)
+    await _log_on(check)
     try:
-        async with held(accounts, replace(limited, state_checks=None), "check"):
+        async with held(accounts_on_server(workload.scenario), replace(limited, state_checks=None), "check"):
             try:
-                progress("folders")
-                await _make_folders(check)
-                progress("tasks")
-                await _do_tasks(check)
-                if checks.users and check.own:
-                    progress("state")
-                    completed = await try_state(check)
-                progress("mail")
-                await check_mail(check)
-                failures = [tried.failure for task in check.tasks for tried in task.tried if tried.failure is not None]
-                if checks.violations or any(each.lacks for each in (*check.server, *check.mail, *failures)):
-                    progress("other programs")
-                    await find_others(check)
+                await _try_all(check, progress)
                 await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
             finally:
                 progress("remove")
-                removed = await _remove(check)
-        for each in removed:
-            if isinstance(each, AccountTaken):
-                raise each
+                check.removed = await _remove(check)
+        for result in check.removed:
+            if isinstance(result, AccountTaken):
+                raise result
     except BaseException as failure:
-        ended(report(str(failure) or "interrupted"))
+        ended(_report(check, str(failure) or "interrupted"))
         raise
-    return report()
+    return _report(check)
+
+
+async def _log_on(check: Check) -> None:
+    """Log on in all ways that the tasks need; this puts nothing on the server."""
+    await check_submission(check.workload, check.services, check.users)
+    first, second, *_ = check.accounts
+    if check.services.smtp is not None:
+        with suppress(TaskFailed):  # the tasks send to this user, too, and report it
+            check.smtp = await probe(check.services, first).ask(first.address, second.address)
+    await check_accounts(check.workload.scenario, check.services)
+    await _sessions_at_once(check)
+    connections = await user_connections(check.workload.population, check.services, check.users)
+    check.server += [seen for _, seen in connections]
+
+
+async def _try_all(check: Check, progress: Callable[[str], None]) -> None:
+    progress("folders")
+    await _make_folders(check)
+    progress("tasks")
+    await _do_tasks(check)
+    if check.state.users and check.own:
+        progress("state")
+        check.state_completed = await try_state(check)
+    progress("mail")
+    await check_mail(check)
+    failures = [tried.failure for task in check.tasks for tried in task.tried if tried.failure is not None]
+    if check.state.violations or any(seen.lacks for seen in (*check.server, *check.mail, *failures)):
+        progress("other programs")
+        await find_others(check)
+
+
+def _report(check: Check, why_ended: str = "") -> ServerReport:
+    others = [place.account.number for place in check.places if place.foreign]
+    size_limits = limits(check.workload, check.places, check.smtp)
+    mail = (*check.mail, *size_limits, *state_of(check.state, others, check.state_completed))
+    judge = partial(fair, check, bool(why_ended))
+    return ServerReport(
+        accounts=tuple(account.login for account in check.accounts),
+        server=(*offers(check.workload, check.services, check.places, check.smtp), *map(judge, check.server)),
+        tasks=tuple(replace(task, failure=task.failure and judge(task.failure)) for task in _merged(check.tasks)),
+        facts=facts_of(check),
+        mail=tuple(map(judge, mail)),
+        seconds=time.monotonic() - check.began_s,
+        leftovers=tuple(str(remains) for remains in check.removed if remains),
+        ended=why_ended,
+    )
 
 
 async def _sessions_at_once(check: Check) -> None:
@@ -211,16 +216,16 @@ async def _do_tasks(check: Check) -> None:
         for group in groups.values()
     }
     folders = {place.account.number: place.folder for place in check.places}
-    users = list(check.users)
+    users, plugin_tasks = list(check.users), load_tasks(scenario)
     check.touched.update(users)
 
     async def one(user: int, partner: int) -> None:
         group = groups[user]
         for name in (group.module,) if group.protocol == preparing else (preparing, group.module):
-            if name != preparing and check.services.state_checks is not None:
-                check.services.state_checks.forget(user)
+            if name != preparing:
+                check.state.forget(user)
             folder = folders.get(user, INBOX)
-            task = TaskCheck(check.host, check.post, name, drivers[name], user, partner, folder, check.wait_s)
+            task = TaskCheck(check.post, plugin_tasks, name, drivers[name], user, partner, folder, check.wait_s)
             check.tasks.append(task)
             await task.run()
 

@@ -6,8 +6,9 @@ task, or None if it failed. `pending` computes when steps are due.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from loadsim.model.ports import Header, Structure
@@ -52,9 +53,16 @@ class UnderWay:
     outcome: str = "ok"
 
 
-def begin(user: UserMail, activity: workload.Activity, due_ns: int) -> UnderWay:
-    """Return a planned activity that is due at this instant, ready to begin."""
-    return UnderWay(activity.kind, _steps(user, activity), due_ns)
+def plan(user: UserMail, endless: bool) -> Iterator[UnderWay]:
+    """Return the planned activities of a user in order of due time, ready to begin; `endless`, without an end.
+
+    Take the first after the common start, from which due times count.
+    """
+    return map(partial(_planned, user), user.workload.activities(user.number, endless=endless))
+
+
+def _planned(user: UserMail, activity: workload.Activity) -> UnderWay:
+    return UnderWay(activity.kind, _steps(user, activity), user.host.start_ns + activity.due_us * 1000)
 
 
 def _steps(user: UserMail, activity: workload.Activity) -> Steps:

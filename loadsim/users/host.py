@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -68,6 +68,7 @@ class Host(Protocol):
     contents: Contents
     run_id: str
     plugin_tasks: Mapping[str, Any]  # a `tasks.Task` by name; that module imports this one
+    plan: Callable[[Any, bool], Iterator[Any]]  # `activities.plan`, or another one
     log_on_slots: asyncio.Semaphore  # limits the users that log on at the same time
     log_off_slots: asyncio.Semaphore
 

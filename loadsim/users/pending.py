@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
-from loadsim.scenario.workload import PROCESS_INBOX, Activity
-from loadsim.users import activities, tasks
+from loadsim.scenario.workload import PROCESS_INBOX
+from loadsim.users import tasks
 from loadsim.users.activities import Step, Steps, UnderWay
 from loadsim.users.inbox import Unread
 from loadsim.users.mail import UserMail
@@ -28,7 +28,7 @@ PAUSE_NS = 100_000_000
 New mail ends the pause. Without a pause, the loop would spin.
 """
 
-UNPLANNED: Iterator[Activity] = iter(())
+UNPLANNED: Iterator[UnderWay] = iter(())
 """The plan before it is made."""
 
 
@@ -85,7 +85,7 @@ class PendingActivities:
         self._processing_ns = -1  # when the last processing of the Inbox was due
 
     def plan(self) -> None:
-        self._plan = self._user.workload.activities(self._user.number)
+        self._plan = self._user.host.plan(self._user, False)
 
     def begin(self) -> None:
         """Begin the plan; its due times count from the common start."""
@@ -167,8 +167,7 @@ class PendingActivities:
     def _plan_next(self) -> None:
         activity = next(self._plan, None)
         if activity is not None:
-            due_ns = self._user.host.start_ns + activity.due_us * 1000
-            self._put(due_ns, due_ns, activities.begin(self._user, activity, due_ns), None, ON_TIME)
+            self._put(activity.due_ns, activity.due_ns, activity, None, ON_TIME)
 
     def _put(self, ready_ns: int, due_ns: int, activity: UnderWay, step: Step | None, late_ns: Late) -> None:
         self._begun += 1
@@ -194,7 +193,7 @@ class ClosedLoop:
 
     def plan(self) -> None:
         """Make an endless plan: the server decides how much of it users do."""
-        self._plan = self._user.workload.activities(self._user.number, endless=True)
+        self._plan = self._user.host.plan(self._user, True)
 
     def begin(self) -> None:
         """Make the first activity due at once."""
@@ -233,8 +232,8 @@ class ClosedLoop:
         pauses = self._silent and self._silent % PAUSE_AFTER == 0
         activity = next(self._plan, None)
         if activity is not None:
-            at_ns = self._user.now() + (PAUSE_NS if pauses else 0)
-            self._wait(at_ns, activities.begin(self._user, activity, at_ns), None)
+            activity.due_ns = self._user.now() + (PAUSE_NS if pauses else 0)
+            self._wait(activity.due_ns, activity, None)
 
     def mail_shown(self, at_ns: int) -> None:
         """End a pause."""

@@ -269,7 +269,7 @@ def play(
         tape = Tape(log)
         drivers = {"fake": Shared(others, open_driver(driver, bad))}
         load = EngineLoad(workload, range(1, USERS + 1), drivers, contents(), "run-1")
-        engine = Engine(load, EngineRecords(tape, Events(said)), EngineOptions(loop, self_observing=False))
+        engine = Engine(load, EngineRecords(tape, Events(said)), EngineOptions(loop, owns_process=False))
         middle.heals_s = loop.time() + HEALED_S
         with network(middle.listening()):
             try:
