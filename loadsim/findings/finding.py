@@ -12,17 +12,16 @@ from loadsim.findings.formats import Value, in_short, shown_range
 from loadsim.findings.severity import Cause, Severity
 
 GREATEST = 1e15
-"""No number of a document is greater: users, and times of a thousand years in ms."""
+"""The greatest number in a document: more than all users, and a thousand years in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that loadsim found out and that a reader should know.
+    """A fact about a run, server or machine that a reader should know.
 
     `values` has one for each field of the code's sentence; units are in their names. `where` is a run, client, engine,
-    task or driver; "" if the finding is about none. `severity` is that of the code, unless a judge lowered it: limits
-    of the generator are warnings on the embedded server. Raises `ValueError` for other values than those of the
-    sentence.
+    task or driver; "" if the finding is about none. `severity` is the code's, unless lowered: the generator's limits
+    are only warnings on the embedded server. Raises `ValueError` if the values do not match the sentence's fields.
     """
 
     code: Code
@@ -36,7 +35,7 @@ class Finding:
 
     @property
     def cause(self) -> Cause | None:
-        """The cause of an invalid run; None for a finding that does not make one invalid."""
+        """The cause of an invalid run; None if the finding does not invalidate one."""
         return self.code.cause if self.severity is Severity.INVALID else None
 
     @property
@@ -62,7 +61,7 @@ class Finding:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Finding:
-        """Return the finding of a document. Raises `ValueError`, `TypeError` or `LookupError` for any other."""
+        """Read a finding from its document. Raises `ValueError`, `TypeError` or `LookupError` for a malformed one."""
         values = {
             str(name): tuple(map(str, value)) if isinstance(value, list) else value
             for name, value in document["values"].items()
@@ -80,9 +79,9 @@ def finding(code: Code, where: str = "", severity: Severity | None = None, /, **
 
 
 def sentence(alike: Sequence[Finding]) -> str:
-    """Return the sentence of findings with one code and place, with the range of each value.
+    """Return one sentence for findings with the same code and place, with the range of each value.
 
-    A sentence without a field for the place has it in front.
+    The place comes first unless the sentence has a field for it.
     """
     first = alike[0]
     names_place = any(part.field == "where" for part in first.code.parts)
@@ -92,13 +91,13 @@ def sentence(alike: Sequence[Finding]) -> str:
         if name == "where":
             parts.append(in_short(first.where))
         elif name:
-            parts.append(shown_range(name, [one.values[name] for one in alike], noun))
+            parts.append(shown_range(name, [item.values[name] for item in alike], noun))
     return "".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A kind of finding of several runs: the positions of its runs, and its sentence with the range of each value."""
+    """Similar findings of several runs: the positions of these runs, and a sentence with the range of each value."""
 
     code: Code
     runs: tuple[int, ...]
@@ -106,17 +105,17 @@ class Shared:
 
 
 def shared(of_runs: Sequence[Sequence[Finding]]) -> list[Shared]:
-    """Return the kinds of findings of the runs, those of most runs first; `of_runs` has a sequence for each run.
+    """Group similar findings of several runs, those of most runs first; `of_runs` has a sequence for each run.
 
-    Findings of one code, severity, place and texts are of one kind, with any numbers. A run may have several of a kind.
+    Findings are similar if code, severity, place and texts are equal; numbers may differ. A run may have several.
     """
     kinds: dict[tuple[Any, ...], list[tuple[int, Finding]]] = {}
     for run, findings in enumerate(of_runs):
-        for one in findings:
-            texts = tuple((name, value) for name, value in one.values.items() if isinstance(value, str))
-            kinds.setdefault((one.code, one.severity, one.where, texts), []).append((run, one))
+        for item in findings:
+            texts = tuple((name, value) for name, value in item.values.items() if isinstance(value, str))
+            kinds.setdefault((item.code, item.severity, item.where, texts), []).append((run, item))
     merged = []
     for (code, *_), alike in kinds.items():
         runs = tuple(dict.fromkeys(run for run, _ in alike))
-        merged.append(Shared(code, runs, sentence([one for _, one in alike])))
-    return sorted(merged, key=lambda kind: -len(kind.runs))
+        merged.append(Shared(code, runs, sentence([item for _, item in alike])))
+    return sorted(merged, key=lambda group: -len(group.runs))

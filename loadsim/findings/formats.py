@@ -1,4 +1,4 @@
-"""Figures in words, by the unit at the end of their names: times, shares, sizes and counts."""
+"""Formats of times, shares, sizes and counts, chosen by the unit at the end of a figure's name."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from itertools import chain
 from loadsim.errors import printable
 
 Value = str | int | float | tuple[str, ...] | None
-"""A value of a finding: a figure, a text or some texts; None if unknown."""
+"""A value of a finding: a figure, a text or several; None if unknown."""
 
 LONGEST_TEXT = 500
-"""The most characters of a text: it may have a server's or a command's words."""
+"""The most characters shown of a text, which may quote a server or a command."""
 
 OF_SPANS = ("begin_s", "end_s")
-"""The ends of a span, between which a sentence has a "to"."""
+"""The ends of a span, which a sentence joins by "to"."""
 
 NEVER = "never"
 """The word for an infinite time."""
 
 
 def duration(time_ms: float | None) -> str:
-    """Return a time with its unit and the digits that matter: 7.6 ms, 1,388 ms, 12.3 s, 205 s; never if infinite."""
+    """Format a time with its unit and its significant digits: 7.6 ms, 1,388 ms, 12.3 s, 205 s; never if infinite."""
     if time_ms is None:
         return "-"
     if math.isinf(time_ms):
@@ -32,7 +32,7 @@ def duration(time_ms: float | None) -> str:
 
 
 def time_digits(time_ms: float) -> str:
-    """Return a finite time in milliseconds, without the unit; in seconds, with the unit, from 10 s on."""
+    """Format a finite time: in milliseconds without the unit, or, from 10 s, in seconds with it."""
     if round(time_ms) >= 10_000:
         time_s = time_ms / 1000
         return f"{time_s:.1f} s" if round(time_s, 1) < 100 else f"{time_s:,.0f} s"
@@ -40,7 +40,7 @@ def time_digits(time_ms: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in per cent with up to four digits; 100 and 0 only if it is all or nothing."""
+    """Format a share as a percentage of up to four digits; 100 and 0 stand for exactly all and nothing."""
     shown = f"{100 * share:.4g}"
     if shown == "100" and share != 1:
         shown = f"{math.floor(share * 1e6) / 1e4:.6g}" if share < 1 else f"{100 * share:.6g}"
@@ -48,12 +48,12 @@ def percent(share: float) -> str:
 
 
 def in_short(text: str) -> str:
-    """Return a printable text, of which `...` replaces what is too long: a figure may be cut."""
+    """Return a printable text, cut off with `...` if it is too long."""
     return printable(text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}...")
 
 
 def length(length_s: float) -> str:
-    """Return a length of time in the largest unit that divides it: 8 h, 90 min, 12.5 s."""
+    """Format a length of time in the largest unit that divides it: 8 h, 90 min, 12.5 s."""
     for unit, unit_s in (("h", 3600), ("min", 60)):
         if length_s >= unit_s and length_s % unit_s == 0:
             return f"{length_s / unit_s:g} {unit}"
@@ -65,7 +65,7 @@ def count(number: float, noun: str) -> str:
 
 
 SCALES = {"%": 100.0, "MiB": 2**-20}
-"""The factors from figures to their units, if not 1."""
+"""The factors that convert figures to their units, where not 1."""
 
 
 def data_size(size_bytes: float) -> str:
@@ -77,9 +77,9 @@ def data_size(size_bytes: float) -> str:
 
 
 def unit_of(name: str) -> str:
-    """Return the unit of a figure by its dotted name, which is "%" for a share; "" for a count."""
+    """Return the unit of a figure with this dotted name: "%" for a share, "" for a count."""
     if name.startswith("probes."):
-        name = name.rpartition(".")[0]  # without the kind of statistics
+        name = name.rpartition(".")[0]  # without the statistic
     *_, group, last = ("", *name.split("."))
     if last.endswith("_share") or last == "share":
         return "%"
@@ -93,7 +93,7 @@ def unit_of(name: str) -> str:
 
 
 def shown(name: str, value: Value, noun: str = "") -> str:
-    """Return a value in words, by the unit at the end of its name; a whole number may count a noun."""
+    """Format a value by the unit at the end of its name; a number may count a noun."""
     if value is None:
         return "unknown"
     if isinstance(value, str):
@@ -113,18 +113,18 @@ def shown(name: str, value: Value, noun: str = "") -> str:
 
 
 def _digits(value: float) -> str:
-    """Return a number with four digits, or with all before the point."""
+    """Format a number with four digits, or with all digits before the point if there are more."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def shown_range(name: str, values: Sequence[Value], noun: str = "") -> str:
-    """Return the least and the greatest of some values in words, or the only one; of texts, each once."""
+    """Format the least and the greatest of several values, or the only one; list distinct texts."""
     numbers = [value for value in values if isinstance(value, int | float)]
     if len(numbers) < len(values):
         if len({*values}) == 1:
             return shown(name, values[0])
-        each = (value if isinstance(value, tuple) and value else (shown(name, value),) for value in values)
-        return in_short(", ".join(dict.fromkeys(chain.from_iterable(each))))
+        texts = (value if isinstance(value, tuple) and value else (shown(name, value),) for value in values)
+        return in_short(", ".join(dict.fromkeys(chain.from_iterable(texts))))
     low, high = (shown(name, end, noun) for end in (min(numbers), max(numbers)))
     if low != high and name in OF_SPANS:
         return f"between {low} and {high}"

@@ -1,4 +1,4 @@
-"""The next step after an answer: a table of rules, of which the first match decides."""
+"""The next step to recommend: the first rule of a table that matches the findings decides."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Cause.GENERATOR, Code.CORES_SHARED),
     (Cause.GENERATOR, Code.CORES_BUSY_BY_OTHERS),
     (Cause.GENERATOR,),
-    (Cause.ENDED,),  # what is missing then is no fault of the load
-    (Code.SERVER_STATE_WRONG,),  # no load is an excuse for these
+    (Cause.ENDED,),  # anything missing then is not due to the load
+    (Code.SERVER_STATE_WRONG,),  # no load excuses these
     (Code.MAIL_FAULTS,),
     (Code.MAIL_SHOWN_ALTERED,),
     (Code.MAIL_CRITERION_MISSED,),
@@ -24,7 +24,7 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Cause.LOAD,),
     (Cause.ABORTED,),
     (Cause.TERMS,),
-    (Severity.INVALID,),  # of a comparison or a check: those of runs have causes
+    (Severity.INVALID,),  # from a comparison or a check: those of runs have causes
     (Severity.MISSED,),
     (Severity.DEGRADED,),
     (Code.SUITE_ENDED,),
@@ -50,16 +50,16 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Code.WIDE_INTERVAL,),
     (Code.HARDLY_USED,),
 )
-"""A rule holds if there is a finding with a remedy of each of its kinds. The step is the remedy of the last one."""
+"""A rule matches if each of its kinds has a finding with a remedy. The step is the remedy for the last kind."""
 
 
 def next_step(findings: Iterable[Finding]) -> str:
-    """Return the remedy of the first rule that holds; "" if none does."""
-    present = [one for one in findings if one.code.remedy]
+    """Return the remedy of the first rule that matches; "" if none does."""
+    present = [item for item in findings if item.code.remedy]
     for rule in RULES:
-        of_kinds = [
-            next((one for one in present if kind in (one.code, one.severity, one.cause)), None) for kind in rule
+        matches = [
+            next((item for item in present if kind in (item.code, item.severity, item.cause)), None) for kind in rule
         ]
-        if None not in of_kinds and (last := of_kinds[-1]):
+        if None not in matches and (last := matches[-1]):
             return last.code.remedy
     return ""

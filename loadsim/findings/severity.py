@@ -1,4 +1,4 @@
-"""The weight of a finding, and the cause of an invalid run."""
+"""The severity of a finding, and the cause of an invalid run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """The weight of a finding, the heaviest first. `missed`: the server does not meet the criteria of the run."""
+    """The severity of a finding, most severe first. `missed`: the server does not meet the run's criteria."""
 
     INVALID = "invalid"
     DEGRADED = "degraded"
@@ -16,11 +16,11 @@ class Severity(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a run is invalid. Only `LOAD` and `ABORTED` say something about the server: it did not take the load.
+    """The cause of an invalid run. Only `LOAD` and `ABORTED` are about the server: it did not take the load.
 
-    `GENERATOR`: the load generator was beyond its limits, or lacked ports, files or memory. `FAULT`: it failed
-    otherwise, or what it did is unknown. `LOAD`: the server did not take the load of the scenario. `TERMS`: the run was
-    too short or too small. `ABORTED`: `abort_on` found the run hopeless. `ENDED`: a user ended it.
+    `GENERATOR`: the load generator exceeded its limits, or ran out of ports, files or memory. `FAULT`: it failed in
+    another way, or its work is unknown. `LOAD`: the server did not take the scenario's load. `TERMS`: the run was too
+    short or too small. `ABORTED`: `abort_on` found the run hopeless. `ENDED`: someone stopped it.
     """
 
     GENERATOR = "generator"

@@ -1,4 +1,4 @@
-"""The verdict on a run, which its findings make."""
+"""The verdict on a run, folded from its findings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _OF_CRITERIA = frozenset(
         *(Code.MAIL_FAULTS, Code.MAIL_UNKNOWN),
     )
 )
-"""The findings on criteria, whose results say the same."""
+"""The findings that repeat results of criteria."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a run, which its findings make: those that decide come first."""
+    """The verdict on a run: its findings, the decisive ones first."""
 
     findings: tuple[Finding, ...]
 
@@ -47,8 +47,8 @@ class Verdict:
     @property
     def causes(self) -> tuple[Cause, ...]:
         """The causes of an invalid run, in the order of `Cause`."""
-        found = {one.cause for one in self.findings}
-        return tuple(cause for cause in Cause if cause in found)
+        causes = {item.cause for item in self.findings}
+        return tuple(cause for cause in Cause if cause in causes)
 
     @property
     def ended_early(self) -> bool:
@@ -64,7 +64,7 @@ class Verdict:
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """The missed findings without a criterion: the server broke a rule that always holds."""
+        """The `missed` findings that concern no criterion: the server broke a rule that always holds."""
         return tuple(one for one in self.missed if one.code not in _OF_CRITERIA)
 
     @property
@@ -80,11 +80,11 @@ class Verdict:
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings, the heaviest first; those of one severity keep their order."""
+    """Sort findings, most severe first; those of one severity keep their order."""
     order = list(Severity)
     return tuple(sorted(findings, key=lambda one: order.index(one.severity)))
 
 
 def server_failed(causes: Collection[str]) -> bool:
-    """Return True if an invalid run is an answer: the server did not take the load, or it was aborted as hopeless."""
+    """Return whether the server made a run invalid: it did not take the load, or the run was aborted as hopeless."""
     return bool(causes) and {*causes} <= {Cause.LOAD, Cause.ABORTED}

@@ -56,7 +56,7 @@ def test_only_the_values_of_the_sentence_are_accepted() -> None:
 def test_units_decide_how_values_are_shown() -> None:
     assert LATE.words == "the load generator was late: 95th percentile 61.0 ms, limit 50.0 ms"
     lost = finding(Code.USERS_LOST, lost=1, users=1000, limit_share=0.01)
-    assert lost.words == "the generator lost 1 of 1,000 users, at most 1 % allowed"
+    assert lost.words == "the generator lost 1 of 1,000 users; at most 1 % allowed"
 
 
 @given(st.sampled_from(list(Code)), st.data())
