@@ -16,7 +16,7 @@ _number = int.from_bytes  # the most significant byte first
 
 _LN_2 = 0.6931471805599453
 _ODD_INVERSES = tuple(1 / odd for odd in range(23, 0, -2))
-"""1/23, 1/21, ... 1: the series of artanh, as far as `exponential` needs it for the precision of a float."""
+"""1/23, 1/21, ... 1: as many terms of the series of artanh as `exponential` needs for the precision of a float."""
 
 
 def draw(seed: int, user: int, stream: str, index: int | str) -> float:
@@ -34,15 +34,15 @@ def pick(u: float, count: int) -> int:
 
 
 def weighted(u: float, cumulative: Sequence[float]) -> int:
-    """Turn a uniform number into an index, with the chances whose running sums are given (the last is the total)."""
+    """Turn a uniform number into an index, by the running sums of the indices' chances (the last is the total)."""
     return min(bisect_right(cumulative, u * cumulative[-1]), len(cumulative) - 1)
 
 
 def exponential(u: float) -> float:
     """Turn a uniform number in [0, 1) into an exponentially distributed one of mean 1: -ln(1 - u).
 
-    It uses additions, multiplications and divisions only, which all machines round alike. The logarithms of C
-    libraries differ in the last bit, which would change due times and the digest of the plan.
+    It only adds, multiplies and divides, which all machines round alike. The logarithms of C libraries differ in the
+    last bit, which would change due times and the plan's digest.
     """
     mantissa, exponent = math.frexp(1 - u)
     if mantissa < 0.7071067811865476:
@@ -55,5 +55,5 @@ def exponential(u: float) -> float:
 
 
 def gap_s(rate_per_s: float, seed: int, user: int, stream: str, index: int) -> float:
-    """Return the time of the `index`th (from 0) event of a Poisson process after the event before it, or the start."""
+    """Return the time from a Poisson process's previous event, or its start, to the `index`th event (from 0)."""
     return exponential(draw(seed, user, stream, index)) / rate_per_s

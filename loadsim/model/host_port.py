@@ -15,8 +15,8 @@ _ADDRESS = re.compile(
 def host_and_port(text: str, host: str | None = None, port: int | None = None) -> tuple[str, int]:
     """Read `HOST:PORT`, `HOST`, `:PORT` or `PORT`, with an IPv6 address in brackets; return the host without them.
 
-    `host` and `port` stand for the missing part; None requires it. Raises `ValueError`: its text, which may be empty,
-    ends an error and says what may be wrong.
+    `host` and `port` are the defaults; a part without one is required. Raises `ValueError`, whose text may be empty: a
+    hint for the end of an error message.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or not text:
@@ -34,7 +34,7 @@ def host_and_port(text: str, host: str | None = None, port: int | None = None) -
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it is written before a port: an IPv6 address in brackets."""
+    """Return a host as written before a port: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 

@@ -1,4 +1,4 @@
-"""A mail program: the requests by which users list, read and watch their mail; read from `programs/*.yaml`."""
+"""A mail program: the requests that list, read and watch a user's mail, as `programs/*.yaml` states them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from loadsim.documents.yaml_reader import known, located, parse, read_document
 from loadsim.model.message_tag import HEADER
 
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
-"""The kinds of sessions: one from log-on to log-off, or one for each view (a task, or a look for new mail)."""
+"""The kinds of sessions: one from log-on to log-off, or one per view (a task, or a look for new mail)."""
 
 SEQUENTIAL, PIPELINING = SUBMISSIONS = ("sequential", "pipelining")
-"""The ways to submit: one command at a time, as most mail programs do, or those of a message together."""
+"""The ways to submit: one command at a time, as most mail programs do, or all commands of a message together."""
 
 MOST_CONNECTIONS = 20
-"""The most connections of a mail program at once. Dovecot allows a user 10 (`mail_max_userip_connections`)."""
+"""The most simultaneous connections of a mail program. Dovecot allows 10 per user (`mail_max_userip_connections`)."""
 
 MOST_PROGRAMS = 4
-"""The most mail programs of a user at once."""
+"""The most mail programs that a user may run."""
 
 WHOLE_MESSAGE = "BODY.PEEK[]"
-"""The item that fetches a message as it was sent, and leaves it unread (RFC 9051 section 6.4.5)."""
+"""The item that fetches a whole message, and leaves it unread (RFC 9051 section 6.4.5)."""
 
 PARTS = "parts"
-"""The word for a program that fetches the structure of a message, and then the parts that it shows."""
+"""The value for a program that fetches a message's structure, and then the parts that it shows."""
 
 SHORTEST_POLL_S = 0.1
-"""The shortest interval between two looks for new mail: a shorter one leaves users no time for anything else."""
+"""The shortest interval between looks for new mail: a shorter one would leave users no time for anything else."""
 
 _PLAIN_ITEMS = ("UID", "FLAGS", "RFC822.SIZE", "INTERNALDATE", "ENVELOPE", "BODYSTRUCTURE", "MODSEQ")
 """Items of a FETCH without arguments. MODSEQ is sent only to servers with CONDSTORE (RFC 7162)."""
@@ -60,7 +60,7 @@ def _items(value: object, more: tuple[str, ...] = ()) -> tuple[str, ...]:
         if item not in allowed and not ("HEADER" in item and field_names(item)):
             raise mismatch(f"items of {', '.join(allowed)} and BODY.PEEK[HEADER.FIELDS (...)]", show(item))
     if len({item.partition("[")[0] for item in items}) < len(items):
-        raise mismatch("each item once", "one twice")
+        raise mismatch("each item once", "a repeated one")
     return items
 
 
@@ -97,7 +97,7 @@ def _message_items(value: object) -> tuple[str, ...]:
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailProgram:
-    """A mail program. Without `flags`, it has no header cache; without `message_items`, it fetches parts."""
+    """A mail program's settings. Without `flags`, it has no header cache; without `message_items`, it fetches parts."""
 
     name: Annotated[str, matching("[a-z][a-z0-9_-]{0,60}", "a name such as thunderbird")]
     """Name in results: lower-case letters, digits, `_` and `-`."""
@@ -107,47 +107,46 @@ class MailProgram:
     """Items of the FETCH that lists messages: UID and FLAGS, ENVELOPE or the header fields From, To, Subject and
     Message-ID, and others."""
     flags: Annotated[tuple[str, ...], Reads(_flags, "no, text")] = field(default=(), metadata={"key": "header_cache"})
-    """Items by which cached headers are compared, FLAGS or UID FLAGS; only missing ones are then listed. Default: no.
-    """
+    """Items that update cached headers, FLAGS or UID FLAGS; only headers not in the cache are listed. Default: no."""
     message_items: Annotated[tuple[str, ...], Reads(_message_items, f"{PARTS}, text")] = field(
         default=(), metadata={"key": "message"}
     )
-    """Items that fetch a whole message, with `BODY.PEEK[]`; `parts`: the structure, then the parts that are shown.
+    """Items that fetch a whole message, including `BODY.PEEK[]`; `parts`: the structure, then the parts that are shown.
     Default: parts."""
     prefetch: Switch = False
-    """Fetch new messages when they are listed; needs such items in `message`."""
+    """Fetch new messages when they are listed; requires items in `message`."""
     idle: Switch = True
-    """Wait for new mail by IDLE, if the server has it."""
+    """Wait for new mail with IDLE, if the server supports it."""
     poll_s: PositiveDuration = 30.0
-    """Interval of NOOP without IDLE, or of looks for new mail; at least 0.1 s, never compressed."""
+    """Interval between NOOPs if there is no IDLE, or between looks for new mail; at least 0.1 s, never compressed."""
     submission: Annotated[str, word(*SUBMISSIONS)] = SEQUENTIAL
-    """Order of SMTP commands, unless the scenario has `client.submission`."""
+    """Order of SMTP commands, unless the scenario sets `client.submission`."""
     connection: Annotated[str, word("per-message", "kept")] = "per-message"
-    """As `server.smtp.connection`, unless the scenario has it."""
+    """Like `server.smtp.connection`, unless the scenario sets that."""
     session: Annotated[str, word(*SESSIONS)] = KEPT
-    """One IMAP session from log-on to log-off, or one for each view, which needs `idle: no`."""
+    """One IMAP session from log-on to log-off, or one per view, which requires `idle: no`."""
     connections: Annotated[int, whole(1, MOST_CONNECTIONS)] = 1
-    """Most connections to the mailbox at once, with a kept session."""
+    """Most simultaneous connections to the mailbox; more than one requires a kept session."""
 
     def __post_init__(self) -> None:
         mistakes = []
         if self.poll_s < SHORTEST_POLL_S:
             mistakes.append(mismatch(f"a duration of at least {SHORTEST_POLL_S:g}s", f"{self.poll_s:g}s", at=("poll",)))
         if self.prefetch and not self.message_items:
-            expected = f"items with {WHOLE_MESSAGE} where there is a prefetch"
+            expected = f"items with {WHOLE_MESSAGE} for a prefetch"
             mistakes.append(mismatch(expected, PARTS, at=("message",)))
         if self.idle and self.session != KEPT:
-            expected = f"no where a session is {self.session}: it ends before new mail arrives"
+            expected = f"no for a session that is {self.session}: it ends before new mail arrives"
             mistakes.append(mismatch(expected, "yes", at=("idle",)))
         if self.connections > 1 and self.session != KEPT:
-            expected = f"1 where a session is {self.session}"
+            expected = f"1 for a session that is {self.session}"
             mistakes.append(mismatch(expected, str(self.connections), at=("connections",)))
         if mistakes:
             raise mismatches(mistakes)
 
     @property
     def look_s(self) -> float:
-        """The longest time for which the program does not look for new mail; 0 if the server announces it."""
+        """The longest time between looks for new mail; 0 if the server announces it."""
         return 0.0 if self.idle and self.session == KEPT else self.poll_s
 
 
@@ -156,12 +155,12 @@ OUTLOOK_LIKE = MailProgram(name="outlook-like")
 
 
 def program_names(programs: Sequence[MailProgram]) -> str:
-    """Return the name in results of all programs of a user, such as `outlook-like+phone`."""
+    """Return the name of a user's programs in results, such as `outlook-like+phone`."""
     return "+".join(program.name for program in programs)
 
 
-def module_name(protocol: str, program: MailProgram, companions: Sequence[MailProgram] = ()) -> str:
-    """Return the name of a driver and a user's programs in results; the driver's, if all is the default program."""
+def driver_name(protocol: str, program: MailProgram, companions: Sequence[MailProgram] = ()) -> str:
+    """Return the name in results of a driver with a user's programs; the default program alone adds nothing to it."""
     return (
         protocol
         if program == OUTLOOK_LIKE and not companions
@@ -170,7 +169,7 @@ def module_name(protocol: str, program: MailProgram, companions: Sequence[MailPr
 
 
 def load_program(reference: str, relative_to: Path | None = None) -> MailProgram:
-    """Read the program with a shipped name or a path, relative to `relative_to`. Raises `ConfigError`."""
+    """Read a program by its shipped name, or its path relative to `relative_to`. Raises `ConfigError`."""
     place = located("programs", reference, relative_to)
     return (_shipped if reference in known("programs") else _load)(*place)
 
@@ -179,9 +178,9 @@ def _load(path: Path, name: str) -> MailProgram:
     document, origin = read_document(path, name)
     program: MailProgram = parse(MailProgram, document, origin)
     if program.name == OUTLOOK_LIKE.name and program != OUTLOOK_LIKE:
-        raise origin.error(("name",), "a name other than that of the default program", program.name)
+        raise origin.error(("name",), "a name other than the default program's", program.name)
     return program
 
 
 _shipped = cache(_load)
-"""Reads a shipped program once: it does not change while loadsim runs."""
+"""`_load` with a cache: shipped programs do not change while loadsim runs."""

@@ -1,6 +1,6 @@
-"""The `X-LoadSim` header, which identifies the messages of loadsim: run, sender, id, time, digest of the body.
+"""The `X-LoadSim` header, which identifies loadsim's messages: run, sender, id, time, digest of the body.
 
-Delivery times and the audit of lost, duplicated and altered mail follow from it. Messages without this header are never
+Delivery times and the audit of lost, duplicated and altered mail rely on it. Messages without this header are never
 changed or deleted.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 HEADER = "X-LoadSim"
 NEW_MAIL = "n"
-"""The first letter of the ids of new messages, and of no others."""
+"""The first letter of the ids of new messages only."""
 
 ANSWER = "r"
 """The first letter of the ids of answers."""
@@ -22,28 +22,28 @@ INITIAL = "i"
 """The first letter of the ids of the start state."""
 
 INITIAL_RUN = "initial"
-"""The run of messages that `initialise` stores; they outlast runs."""
+"""The run named in messages of the start state, which outlast runs."""
 
 AUTOMATIC_REPLY = "automatic reply"
-"""The name of automatic replies to messages of loadsim, where delivery reports have their status."""
+"""The name for automatic replies to loadsim's messages, in place of a delivery report's status."""
 
 _RECORDED_ID = re.compile(r"[!-~]{1,20}")
-"""The ids that a record of the timing log can hold."""
+"""The ids that a timing log's record can hold."""
 
 _KIND = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*")
-"""The kinds that the header of an answer can repeat."""
+"""The kinds that an answer's header can repeat."""
 
 _DIGITS = "abcdefghijklmnopqrstuvwxyz234567"
 _TWO_DIGITS = [high + low for high in _DIGITS for low in _DIGITS]
 
 
 def body_digest(body: bytes | bytearray) -> str:
-    """Return the first 64 bits of the SHA-256 of a body (all after the header's empty line), in hexadecimal."""
+    """Return the first 64 bits of a body's SHA-256, in hexadecimal; the body is all after the header's empty line."""
     return sha256(body).hexdigest()[:16]
 
 
 def has_digest(body: bytes | bytearray, digest: str) -> bool:
-    """Return whether a body has this digest. Servers may drop the last line's end, or add one."""
+    """Return whether a body has this digest. Servers may drop the last line break, or add one."""
     if body_digest(body) == digest:
         return True
     lines = body.rstrip(b"\r\n")
@@ -51,17 +51,17 @@ def has_digest(body: bytes | bytearray, digest: str) -> bool:
 
 
 def new_mail_id(sender: int, index: int) -> str:
-    """Return the id of the `index`th new message (from 0) of user `sender`."""
+    """Return the id of the `index`th new message (from 0) from user `sender`."""
     return f"{NEW_MAIL}{sender}.{index}"
 
 
 def answer_id(sender: int, parent: str, kind: str) -> str:
-    """Return the id of a reply, reply to all or forward, from sender, parent and kind: 80 bits of BLAKE2b."""
+    """Return the id of a reply, reply-all or forward: 80 bits of BLAKE2b of sender, parent and kind."""
     return ANSWER + _short(f"{sender}/{parent}/{kind}")
 
 
 def initial_id(user: int, folder: str, index: int) -> str:
-    """Return the id of a message of the start state, unique among all mailboxes and folders: 80 bits of BLAKE2b."""
+    """Return the id of a message of the start state, unique across mailboxes and folders: 80 bits of BLAKE2b."""
     return INITIAL + _short(f"{user}/{folder}/{index}")
 
 
@@ -85,7 +85,7 @@ class MessageTag(NamedTuple):
     body: str
 
     def header(self) -> str:
-        """Return the header's value, one line of fewer than 200 characters."""
+        """Return the header's value: one line of fewer than 200 characters."""
         return (
             f"run={self.run}; from={self.sender}; id={self.id}; kind={self.kind}; sent={self.sent_us}; body={self.body}"
         )
@@ -94,14 +94,14 @@ class MessageTag(NamedTuple):
     def parse(cls, value: str) -> MessageTag | None:
         """Read a header's value, folded or not; None if loadsim cannot have written it.
 
-        Mail may contain anything: numbers and ids that no record can hold are not of loadsim.
+        Mail may contain anything; numbers and ids that no record can hold are not loadsim's.
         """
         fields = dict([part.strip().partition("=")[::2] for part in value.split(";")])
         if not _RECORDED_ID.fullmatch(fields.get("id", "")) or not _KIND.fullmatch(fields.get("kind", "")):
             return None
         try:
             return cls(
-                run=intern(fields["run"]),  # many messages have the same
+                run=intern(fields["run"]),  # many messages share it
                 sender=_number(fields["from"], 1, 2**32),
                 id=fields["id"],
                 kind=intern(fields["kind"]),
@@ -113,7 +113,7 @@ class MessageTag(NamedTuple):
 
 
 def vouched(tag: MessageTag, sender: str, message_id: str, domain: str) -> bool:
-    """Return whether From and Message-ID match those of loadsim for this tag and domain."""
+    """Return whether From and Message-ID are those that loadsim gives to this tag in this domain."""
     expected = f"<{tag.id}.{tag.run}@{domain}>"
     return sender.rpartition("@")[2].lower() == domain and message_id.strip().lower() == expected.lower()
 
@@ -122,9 +122,9 @@ _OWN_ID = re.compile(r"<(?:[nc]\d+\.\d+|[ri][a-z2-7]{16})\.([A-Za-z0-9-]+)@([^@<
 
 
 def run_named(message_id: str, domain: str) -> str | None:
-    """Return the run that a Message-ID of loadsim names; None for any other Message-ID."""
-    found = _OWN_ID.fullmatch(message_id.strip())
-    return found[1] if found and found[2].lower() == domain else None
+    """Return the run that a Message-ID names if it is loadsim's, or None."""
+    match = _OWN_ID.fullmatch(message_id.strip())
+    return match[1] if match and match[2].lower() == domain else None
 
 
 def _number(digits: str, least: int, limit: int) -> int:

@@ -1,4 +1,4 @@
-"""The partition of users among engines and machines, by a rule that is short enough for the header of a log."""
+"""The partition of users among engines and machines, by a rule short enough for a log's header."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ CIRCLE = 2**32
 """The number of places on the circle of users, from 0 on."""
 
 BLOCK = 1 << 20
-"""The number of users that are looked at together."""
+"""The number of users that are examined together."""
 
 GOLDEN_STEP = 2_654_435_769
-"""`CIRCLE` divided by the golden ratio: multiples of this step are evenly spread, for any number of users."""
+"""`CIRCLE` divided by the golden ratio: multiples of this step spread evenly, for any number of users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Assignment:
         return (user for block in self._blocks() for user in block.tolist())
 
     def _blocks(self) -> Iterator[NDArray[np.uint64]]:
-        """Yield the users in ascending order, found for a block of all users at once: millions take seconds singly."""
+        """Yield the users in ascending order, in blocks: one by one, millions would take seconds."""
         for first in range(1, self.users + 1, BLOCK):
             users = np.arange(first, min(first + BLOCK, self.users + 1), dtype=np.uint64)
             places = self._places(users)
@@ -55,7 +55,7 @@ class Assignment:
         return users * np.uint64(self.step) % np.uint64(CIRCLE)  # overflows by multiples of the circle
 
     def cut(self, weights: Sequence[int]) -> list[Assignment]:
-        """Divide the users into an assignment per weight (positive), as nearly in proportion as possible.
+        """Divide the users into one assignment per (positive) weight, as nearly in proportion as possible.
 
         Each result is an arc of the circle, with a proportional share of every profile and list.
         """
@@ -70,9 +70,9 @@ class Assignment:
 def all_users(users: int) -> Assignment:
     """Return the assignment of all users, to be divided by `Assignment.cut`.
 
-    Engines do not have consecutive users: the lists' members are the first users, who get more mail. Nor do they have
-    every n-th user: profiles repeat periodically, so a stride could select only one. Steps by the golden ratio have no
-    common period with anything.
+    Engines do not get consecutive users: the first users are the lists' members, who receive more mail. Nor do they get
+    every n-th user: profiles repeat periodically, so a stride could select only one. Steps by the golden ratio share a
+    period with nothing.
     """
     return Assignment(users, GOLDEN_STEP, 0, CIRCLE)
 

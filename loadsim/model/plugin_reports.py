@@ -1,6 +1,6 @@
-"""Reports of plug-ins to the observer of a user, checked before they reach it: see `CheckedObserver`.
+"""Checks of plug-ins' reports before they reach a user's observer: see `CheckedObserver`.
 
-An error in a report is one in the plug-in. It must neither damage the log nor look like a failure of the server.
+A wrong report is an error in the plug-in. It must neither damage the log nor look like a failure of the server.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from loadsim.model.ports import Account, Driver, KeptLines, Observer, Session
 
 LONGEST_COMMAND_S = 86_400
-"""The most seconds of a command. Records have instants within 35 years of the begin of their log."""
+"""The longest command in seconds. Records can hold instants within 35 years of the start of their log."""
 
 LONGEST_COMMAND_NAME = 48
-"""The most characters of a command's name. The longest one of loadsim's drivers has fewer than 30."""
+"""The most characters of a command's name. The longest name of loadsim's own drivers has fewer than 30."""
 
 MOST_COMMANDS = 200
-"""The most names of commands of a plug-in in an engine."""
+"""The most command names of a plug-in in one engine."""
 
 OTHER_COMMANDS = "others"
 """The name for commands beyond `MOST_COMMANDS` names."""
@@ -37,8 +37,8 @@ EXPECTED_COMMAND = (
 class CheckedObserver:
     """The observer of a user as plug-ins see it. A wrong report is not recorded; it ends the session instead.
 
-    `names` are the names of commands that the plug-in has used in this engine. `wrong` is the failure for the first
-    wrong report, None without one.
+    `names` are the command names that the plug-in has used in this engine. `wrong` is the failure for the first wrong
+    report, None so far if there was none.
     """
 
     __slots__ = ("_names", "_observer", "_package", "now", "wrong")
@@ -76,7 +76,7 @@ class CheckedObserver:
             self._reject("lost", "an exception")
 
     def _reject(self, report: str, expected: str) -> None:
-        """End the session. The failure's text has no value of the plug-in, which may be a secret."""
+        """End the session. The failure's text omits the plug-in's value, which may be a secret."""
         kind = f"error in the plug-in {self._package}: wrong report"
         failure = PluginFailed(kind, f"{report}: expected {expected}")
         self.wrong = self.wrong or failure
@@ -98,7 +98,7 @@ def _may_record(name: object, since: object, now: int, outcome: object, *moved: 
 
 
 class CheckedDriver:
-    """A driver of a plug-in, whose sessions report to a `CheckedObserver`. All else is the driver's own."""
+    """A plug-in's driver whose sessions report to a `CheckedObserver`; all else is the driver's own."""
 
     def __init__(self, driver: Driver, package: str) -> None:
         self._driver, self._package = driver, package

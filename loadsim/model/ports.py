@@ -1,7 +1,7 @@
 """The ports between users and servers, in terms of mail: `Mailbox`, `Submission` and `Calendar`.
 
-Tasks are written against these ports; they know no protocol and no clock. A `Driver` implements them for a protocol. It
-has no clock either: it reports its commands to an `Observer`, which has one. Each call of a port may raise `TaskFailed`
+Tasks are written against these ports, without a protocol or a clock. A `Driver` implements them for a protocol. It has
+no clock either: it reports its commands to an `Observer`, which has one. Each call of a port may raise `TaskFailed`
 (refused, lost, silent) and nothing else. `ServerLost` and `ServerSilent` end the session; `log_on` makes a new one.
 """
 
@@ -36,18 +36,18 @@ class Flag(StrEnum):
 
 
 RESET_FLAGS = (*Flag, "\\Flagged", "\\Deleted", "\\Draft")
-"""The flags that a start state has or lacks. Others are the server's own: Dovecot 2.4.5 sets some at APPEND."""
+"""The flags that a start state determines. Others are the server's own: Dovecot 2.4.5 sets some at APPEND."""
 
 SYSTEM_FLAGS = tuple(flag for flag in Flag if flag.startswith("\\"))
 USER_FLAGS = tuple(str(flag) for flag in RESET_FLAGS if flag != "\\Deleted")
-"""The flags by which users see what was done with a message that is there."""
+"""The flags that show users what was done with a message."""
 
 _FLAGS = {flag.lower(): flag for flag in Flag}
 _SETS: dict[frozenset[Flag], frozenset[Flag]] = {}
 
 
 def flags_among(names: Iterable[str] | None) -> frozenset[Flag]:
-    """Return the flags with these names, in upper or lower case. All messages share the sets."""
+    """Return the flags with these names, ignoring case. Equal sets are one object, which all messages share."""
     flags = frozenset([_FLAGS[name.lower()] for name in names or () if name.lower() in _FLAGS])
     return _SETS.setdefault(flags, flags)
 
@@ -55,7 +55,7 @@ def flags_among(names: Iterable[str] | None) -> frozenset[Flag]:
 class Header(NamedTuple):
     """One line of a message list. `tag` is None for a message without a valid X-LoadSim header.
 
-    The header may have been copied: see `message_tag.vouched`. `size_bytes` is 0 if it was not listed.
+    The X-LoadSim header may be a copy: see `message_tag.vouched`. `size_bytes` is 0 if it was not listed.
     """
 
     ref: MessageRef
@@ -86,7 +86,7 @@ class Part(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """The parts of a message: the displayed text (None without one), and attached or embedded parts."""
+    """The parts of a message: the displayed text, None if absent, and attached or embedded parts."""
 
     text: Part | None
     attachments: tuple[Part, ...] = ()
@@ -96,11 +96,11 @@ class Structure(NamedTuple):
 class Account:
     """The account of user `number` (from 1). The password never reaches a log, a report or an error.
 
-    `manifest_key`, also secret, signs the manifest of the mailbox; if it is None, the password does. `authcid` is the
-    name to which the password belongs, if it is not the login: a master user's. `authzid` is the identity to act as,
-    if it is sent. `token_file` has the token of methods that need one; the password may then be empty.
-    `first_address` is the address of the scenario's first account, which all its manifests name; "" without one.
-    `password_source` is the key of the scenario that the password comes from, for errors; "" for a key that has it.
+    `manifest_key`, also secret, signs the mailbox's manifest; if it is None, the password does. `authcid` is the name
+    that the password belongs to, such as a master user's, if that is not the login. `authzid` is the identity to act
+    as, if one is sent. `token_file` has the token for methods that need one; the password may then be empty.
+    `first_address` is the address of the scenario's first account, which all its manifests name; "" if there is none.
+    `password_source` names, for errors, the scenario's key that leads to the password; "" if the scenario has it.
     """
 
     number: int
@@ -116,7 +116,7 @@ class Account:
 
     @property
     def name(self) -> str:
-        """The name that is sent with the password or token."""
+        """The name to send with the password or token."""
         return self.login if self.authcid is None else self.authcid
 
     @property
@@ -129,7 +129,7 @@ class Account:
 
 
 class KeptLines(Protocol):
-    """Takes the protocol lines of one user, and keeps the last ones in case of a failure; `deque` implements it.
+    """Keeps the last protocol lines of one user, in case of a failure; a `deque` implements it.
 
     An instant (ns) marks the next line as sent. Drivers cut lines to `protocols.lines.KEPT_BYTES`. Secrets are removed
     when lines become text.
@@ -147,7 +147,7 @@ class Observer(Protocol):
     def lines(self) -> KeptLines: ...
 
     def now(self) -> int:
-        """Return the instant in nanoseconds, to be passed to `command`."""
+        """Return the current instant in nanoseconds, to be passed to `command`."""
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
         """Report that a protocol command, which began at `since`, has ended now with ok, refused, lost or timeout.
@@ -167,10 +167,10 @@ class Mailbox(Protocol):
 
     @property
     def messages(self) -> int:
-        """The number of messages in the folder that was last listed, by the server's last word."""
+        """The number of messages in the folder listed last, as the server last stated it."""
 
     async def log_on(self) -> None:
-        """Connect, start TLS, authenticate. Makes a new session if the old one was lost."""
+        """Connect, start TLS, and authenticate; start a new session if the old one was lost."""
 
     async def folders(self) -> Sequence[str]:
         """Return the names of all folders that can hold messages, including INBOX."""
@@ -184,7 +184,7 @@ class Mailbox(Protocol):
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         """Open the Inbox, and return the headers since the last `headers(INBOX)` or `arrived()`, oldest first.
 
-        With `reopen`, it opens the Inbox again, and returns all since it was first opened: a session may miss mail.
+        With `reopen`, reopen the Inbox, and return all since it was first opened: a session may miss mail.
         """
 
     async def watch(self) -> None:
@@ -203,7 +203,7 @@ class Mailbox(Protocol):
         """Set or clear a flag on messages of one folder."""
 
     def keeps(self, flag: str) -> bool:
-        """Return whether the folder that was listed last keeps a flag for good, as the server states."""
+        """Return whether the folder listed last keeps a flag permanently, according to the server."""
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
         """Move messages of one folder to another."""
@@ -215,13 +215,13 @@ class Mailbox(Protocol):
         """Store a message (RFC 5322, CRLF) in a folder; return its reference if the server sends it (UIDPLUS)."""
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
-        """Remove messages of one folder, but no others that have a deleted flag."""
+        """Remove messages of one folder, but no others, even if they are flagged as deleted."""
 
     async def log_off(self) -> None:
         """Log off, and close the connection."""
 
     def abandon(self) -> None:
-        """Close the connection at once. May be called at any time and repeatedly."""
+        """Close the connection immediately. May be called at any time, and repeatedly."""
 
 
 class Submission(Protocol):
@@ -244,16 +244,16 @@ class Calendar(Protocol):
     """The calendar of one user."""
 
     async def replace(self, schedule: bytes) -> None:
-        """Replace the schedule file by a new one (a whole message, RFC 5322, CRLF)."""
+        """Replace the schedule file with a new one (a whole message, RFC 5322, CRLF)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """The ports of one user, implemented by a driver.
 
-    With `poll_s`, the mailbox has a session for each view, and none between views: the user ends a view by
-    `Mailbox.log_off`, and looks for new mail by `Mailbox.watch` each `poll_s`. None: the session lasts until log-off,
-    and the driver watches.
+    With `poll_s`, the mailbox has a session for each view, and none between views: the user ends a view with
+    `Mailbox.log_off`, and looks for new mail with `Mailbox.watch` every `poll_s`. If it is None, the session lasts
+    until log-off, and the driver watches.
     """
 
     mailbox: Mailbox
@@ -264,11 +264,11 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One task of a plug-in, done once by one user: the argument of the entry points of the group `loadsim.tasks`.
+    """A user's turn to perform a plug-in's task: the argument of entry points in the group `loadsim.tasks`.
 
     `index` counts the user's turns of this task from 0. `folders` are the user's own folders. `observer` is for
-    commands that a plug-in sends over connections of its own. `draw` returns a number in [0, 1) that depends on its
-    argument, the turn, the user and the seed only: the same in each run.
+    commands that a plug-in sends over its own connections. `draw` returns a number in [0, 1) that depends only on its
+    argument, the turn, the user and the seed: the same in each run.
     """
 
     account: Account
@@ -281,14 +281,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a service, and how to connect: the keys of `server.imap` and its like, and what is added.
+    """The address of a service, and how to connect: the keys of `server.imap` and so on, and what derives from them.
 
     `authorities` is the content of `ca_file` (PEM certificates), for machines without the file; None if not read yet.
     `connection` (SMTP) is per-message or kept; None leaves it to the mail program. `auth` (SMTP): authenticate if the
     server offers it. `sources` are the local addresses to connect from; if empty, the system chooses. `resumes`:
-    clients offer their last TLS session when they connect again. `methods` are the log-on methods in order of
-    preference (`log_on.METHODS`); if empty, `log_on.AUTO`. `ignored` (IMAP) are capabilities that are not used. `path`
-    (MAPI over HTTP) is that of the mailboxes, such as /mapi/emsmdb, with its query, if any.
+    clients offer their last TLS session when they reconnect. `methods` are the log-on methods in order of preference
+    (`log_on.METHODS`); if empty, `log_on.AUTO`. `ignored` (IMAP) are capabilities not to use. `path` (MAPI over HTTP)
+    is the mailboxes' path, such as /mapi/emsmdb, with any query.
     """
 
     host: str
@@ -326,7 +326,7 @@ VISIT_COMMANDS = 20
 class FolderSettings:
     """The names of loadsim's folders on the server; None leaves a name to the driver.
 
-    `prefix` begins the names of all folders but INBOX, such as "INBOX.". The others are names below it, with "/"
+    `prefix`, such as "INBOX.", begins the names of all folders but INBOX. The others are names below it, with "/"
     between levels.
     """
 
@@ -342,7 +342,7 @@ class FolderSettings:
 
 
 OF_SERVER = FolderSettings()
-"""Settings that leave all names to the driver, which asks the server."""
+"""Settings that leave all names to the driver, which then asks the server."""
 
 
 SERVICES = ("imap", "smtp", "mapi")
@@ -350,19 +350,19 @@ SERVICES = ("imap", "smtp", "mapi")
 
 
 def stated_endpoints(*endpoints: Endpoint | None) -> dict[str, Endpoint]:
-    """Return those of the endpoints of `SERVICES` that are not None, by service."""
-    return {name: each for name, each in zip(SERVICES, endpoints, strict=True) if each is not None}
+    """Map services to their endpoints, given in the order of `SERVICES`, without those that are None."""
+    return {name: endpoint for name, endpoint in zip(SERVICES, endpoints, strict=True) if endpoint is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
     """The endpoints of the mail server under test, the time limit of a command, and the way to submit.
 
-    An endpoint is None if the scenario does not state the service; drivers get theirs by `endpoint`.
+    An endpoint is None if the scenario does not state the service; drivers get theirs from `endpoint`.
 
     `submission` is one of `SUBMISSIONS`. `program` is the mail program of these sessions. `companions` are the users'
-    others, which have services of their own; here, they only name the driver in results. `state_checks` are those of an
-    engine, if it makes some.
+    other programs, which have their own services; here, they only complete the driver's name in results.
+    `state_checks` are the engine's, if it makes any.
     """
 
     imap: Endpoint | None = None
@@ -377,25 +377,25 @@ class Services:
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
-        """Return the endpoints that are stated, by service, in the order of `SERVICES`."""
+        """The stated endpoints by service, in the order of `SERVICES`."""
         return stated_endpoints(self.imap, self.smtp, self.mapi)
 
     def endpoint(self, service: str) -> Endpoint:
         """Return the endpoint of a service, one of `SERVICES`. Raises `ConfigError` if it is not stated."""
-        found = self.endpoints.get(service)
-        if found is None:
+        endpoint = self.endpoints.get(service)
+        if endpoint is None:
             raise ConfigError(f"server: expected {service}, found {' and '.join(self.endpoints) or 'no service'}")
-        return found
+        return endpoint
 
     @property
     def address(self) -> str:
-        """Return host and port of the first service, by which results name the server."""
+        """The host and port of the first service, by which results name the server."""
         first = next(iter(self.endpoints.values()))
         return f"{first.host}:{first.port}"
 
     @property
     def visit_limit_s(self) -> float:
-        """Return the time limit of one visit to a mailbox by `init` or `clean`, including log-on and log-off."""
+        """The time limit of one visit to a mailbox by `init` or `clean`, including log-on and log-off."""
         return VISIT_COMMANDS * self.command_limit_s
 
 
@@ -403,17 +403,17 @@ class Services:
 class Driver(Protocol):
     """The result of an entry point of the group `loadsim.protocols`, which is called with `Services`.
 
-    An entry point that needs other services than IMAP and SMTP names them in an attribute `needs`, such as `("mapi",)`.
+    An entry point that needs services other than IMAP and SMTP names them in an attribute `needs`, such as `("mapi",)`.
     One instance serves all users of an engine; it holds shared objects, such as a TLS context. A driver that behaves as
-    `Services.program` states has an attribute `takes_programs`, which is true. Others get the default program only.
+    `Services.program` states has a true attribute `takes_programs`. Others get only the default program.
     """
 
     name: str
     supported_tasks: frozenset[str]
-    """The tasks that its sessions can do, of `ALL_TASKS`."""
+    """The tasks, among `ALL_TASKS`, that its sessions can do."""
 
     def session(self, account: Account, observer: Observer) -> Session:
-        """Return a new session of one user; nothing is connected yet."""
+        """Return a new session for one user; nothing is connected yet."""
 
 
 ALL_TASKS = frozenset(
@@ -422,19 +422,19 @@ ALL_TASKS = frozenset(
         *("COPY", "DELETE", "BROWSE", "SCHEDULE", "EVICT", "LOGOFF"),
     )
 )
-"""The names of all tasks, of which a driver may support some."""
+"""The names of all tasks; a driver may support only some."""
 
 
 class Probe(Protocol):
     """The result of an entry point of the group `loadsim.probes`: a function that returns the figures of this moment.
 
     The entry point is called once with `Services`, and with the scenario's settings by name. Its name is the probe's.
-    The name of each figure ends with its unit, such as `_bytes`, `_ms` or `_share`; a figure without a unit is a count
-    of what the name says. A figure that cannot be seen is left out. Any exception is a failed sample.
+    The name of each figure ends with its unit, such as `_bytes`, `_ms` or `_share`; a figure without a unit counts what
+    it is named after. A figure that cannot be read is left out. Any exception is a failed sample.
     """
 
     def __call__(self) -> Mapping[str, float]:
-        """Return the figures by name. Called each second in a thread of the probe's own, so it may block."""
+        """Return the figures by name. It is called each second in the probe's own thread, so it may block."""
 
 
 class Clock(Protocol):
@@ -445,10 +445,10 @@ class Clock(Protocol):
 
 
 class Recorder(Protocol):
-    """Takes measurements. Instants are nanoseconds of the run's clock; None means "never happened"."""
+    """Records measurements. Instants are nanoseconds of the run's clock; None means "never happened"."""
 
     def task(self, record: TaskFields) -> None:
-        """Record a task that has ended, or that the end of the run left undone."""
+        """Record a task that has ended, or was left undone at the end of the run."""
 
     def mail(self, record: MailFields) -> None:
         """Record an event of a message."""
@@ -460,7 +460,7 @@ class Recorder(Protocol):
 class Stored(NamedTuple):
     """A message in a folder, with the server's flags in lower case, the address in From, Message-ID and In-Reply-To.
 
-    `tag` is the content of its X-LoadSim header, which may be a copy; None if it has none.
+    `tag` is the content of its X-LoadSim header, which may be a copy; None if there is no such header.
     """
 
     ref: MessageRef
@@ -474,7 +474,7 @@ class Stored(NamedTuple):
 class FolderStatus(NamedTuple):
     """The numbers by which a changed folder is recognised (RFC 9051 section 6.3.11).
 
-    `modseq` changes with each change of a flag, too (RFC 7162); None on servers without it.
+    `modseq` also changes when a flag does (RFC 7162); None on servers without it.
     """
 
     validity: int
@@ -487,7 +487,7 @@ class FolderStatus(NamedTuple):
 class NewMessage(NamedTuple):
     """A message to store (RFC 5322, CRLF), with its flags, and its internal date in microseconds since 1970.
 
-    With None, the server sets the date.
+    If the date is None, the server sets it.
     """
 
     message: bytes
@@ -496,7 +496,7 @@ class NewMessage(NamedTuple):
 
 
 def batches(messages: Iterable[NewMessage], most: int, most_bytes: int) -> Iterator[list[NewMessage]]:
-    """Yield messages in batches of at most this number and size; a larger message is alone."""
+    """Yield messages in batches of at most this number and size; a larger message gets its own batch."""
     batch: list[NewMessage] = []
     size_bytes = 0
     for message in messages:
@@ -510,10 +510,10 @@ def batches(messages: Iterable[NewMessage], most: int, most_bytes: int) -> Itera
 
 
 class ServerOffer(NamedTuple):
-    """The offer of a server to a user after log-on.
+    """The server's offer to a user after log-on.
 
     `features` are IMAP capabilities or SMTP extensions with their parameters, in capitals. `method` is the log-on
-    method that was used; "" for none. `permanent_flags` are those of the open folder, as the server states them.
+    method that was used; "" if none was. `permanent_flags` are the open folder's, as the server states them.
     """
 
     features: frozenset[str]
@@ -521,7 +521,7 @@ class ServerOffer(NamedTuple):
     permanent_flags: str = ""
 
     def limit(self, *names: str) -> int | None:
-        """Return the number in a feature such as "SIZE 1000" or "APPENDLIMIT=1000"; None if it states none."""
+        """Return the number in a feature such as "SIZE 1000" or "APPENDLIMIT=1000"; None if there is none."""
         for feature in self.features:
             name, _, value = feature.replace("=", " ").partition(" ")
             if name in names and value.isascii() and value.isdigit() and int(value):
@@ -530,7 +530,7 @@ class ServerOffer(NamedTuple):
 
 
 class Quota(NamedTuple):
-    """A resource of a mailbox, used and at most: STORAGE in KiB, or MESSAGE (RFC 9208 section 5)."""
+    """The usage and limit of a mailbox's resource: STORAGE in KiB, or MESSAGE (RFC 9208 section 5)."""
 
     resource: str
     used: int
@@ -538,10 +538,10 @@ class Quota(NamedTuple):
 
 
 class Probing(Submission, Protocol):
-    """A submission service that can be asked if it takes a message."""
+    """A submission service that can be asked whether it accepts a message."""
 
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
-        """Connect and log on, name sender and recipient, and disconnect without a message. Raises as `send` does."""
+        """Connect, log on, name sender and recipient, and disconnect without a message. Raises as `send` does."""
 
 
 class Provisioning(Mailbox, Protocol):
@@ -551,7 +551,7 @@ class Provisioning(Mailbox, Protocol):
     """
 
     def path(self, folder: str) -> str:
-        """Return a name of a folder that does not depend on how the server or the scenario names special folders."""
+        """Return a folder's name, independent of the server's and the scenario's names for special folders."""
 
     def folder_at(self, path: str) -> str:
         """Return the folder with this path: the inverse of `path`."""
@@ -564,10 +564,10 @@ class Provisioning(Mailbox, Protocol):
         """The offer of the server at the last log-on."""
 
     async def quotas(self) -> Sequence[Quota]:
-        """Return the limits of the Inbox's quota; none if the server states none."""
+        """Return the limits of the Inbox's quota, as far as the server states any."""
 
     async def status(self) -> Mapping[str, FolderStatus | None]:
-        """Close the open folder, and return the status of all folders; None for one that the server does not state."""
+        """Close the open folder, and return the status of each folder; None where the server reports none."""
 
     async def create(self, folder: str) -> None:
         """Create a folder."""
@@ -576,28 +576,28 @@ class Provisioning(Mailbox, Protocol):
         """Delete a folder with its messages."""
 
     async def message_count(self, folder: str) -> int:
-        """Return the number of messages. The folder is closed before, because the view of an open one may be stale.
+        """Close the folder, since the view of an open one may be stale, and return its number of messages.
 
         Raises `ServerRefused` if the answer lacks the number.
         """
 
     async def folder_status(self, folder: str) -> FolderStatus | None:
-        """Return the status of a folder, which is closed before; None if the server leaves a number out."""
+        """Close the folder, and return its status; None if the server leaves a number out."""
 
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
-        """Return all messages of these folders, each folder's in the order of their arrival.
+        """Return all messages of these folders, by folder and in order of arrival.
 
-        One that the server cannot read is without tag and sender.
+        A message that the server cannot read has no tag and no sender.
         """
 
     async def texts(self, refs: Sequence[MessageRef]) -> Mapping[MessageRef, bytes | None]:
-        """Return what follows the header of messages of one folder, which are few; without those that are gone.
+        """Return the bodies of a few messages of one folder, without those that are gone.
 
-        None stands for a text that the mailbox does not keep as it was composed.
+        None stands for a body that the mailbox does not keep as it was composed.
         """
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[MessageRef | None]:
-        """Store messages in a folder, in this order. Return their references, each as from `append`."""
+        """Store messages in a folder, in this order. Return their references, as `append` does."""
 
     async def set_flags(self, refs: Sequence[MessageRef], flags: Sequence[Flag]) -> None:
-        """Give messages of one folder these flags, and no others of `RESET_FLAGS`."""
+        """Give messages of one folder these flags, and clear all other `RESET_FLAGS`."""

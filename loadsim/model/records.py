@@ -1,19 +1,19 @@
-"""The records in which load and measurement meet, of tasks, mail and commands; their outcomes and events.
+"""The records of tasks, mail and commands, in which load and measurement meet; their outcomes and events.
 
-Engines make them, timing logs store them, analysis reads them. They are plain tuples:
-to make and read one takes half the time of a named tuple, and a fraction of that of a dataclass.
+Engines make them, timing logs store them, analysis reads them. They are plain tuples: making and reading one takes half
+as long as a named tuple, and a fraction of the time of a dataclass.
 """
 
 from __future__ import annotations
 
 GENERATOR = "generator"
-"""The outcome of a task in which the generator itself failed: no result of the server."""
+"""The outcome of a task in which the generator itself failed, which is not the server's result."""
 
 OUTCOMES = ("ok", "refused", "lost", "timeout", "unfinished", "skipped", GENERATOR)
 """Outcomes of tasks. `unfinished` and `skipped`: the task was running, or had not started, when the run ended."""
 
 FAILURES = ("refused", "lost", "timeout")
-"""The outcomes of tasks that began and failed because of the server or the network."""
+"""The outcomes of tasks that started, and failed because of the server or the network."""
 
 WITH_KIND = (*FAILURES, GENERATOR)
 """The outcomes whose records have a kind of error."""
@@ -22,8 +22,8 @@ PROCESS_INBOX, NO_SESSION = "PROCESS INBOX", "NO SESSION"
 SPANS = (PROCESS_INBOX, NO_SESSION)
 """Names of task records that span several tasks and are not counted as tasks.
 
-PROCESS INBOX is one whole processing of the Inbox, from its due time to the end of its last task. NO SESSION is a time
-in which a user had no session.
+PROCESS INBOX is one whole processing of the Inbox, from its due time to the end of its last task. NO SESSION is a
+period in which a user had no session.
 """
 
 EVENTS = (
@@ -35,15 +35,15 @@ EVENTS = (
 accepted: the server took it for this recipient; seen: announced to the recipient's session;
 found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
 Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good; missing: `folder`
-should have it, and lacks it, a part or a flag of it; doubled: `folder` has a second copy; left: it leaves `folder`,
-which is not the Inbox, by the event that follows; answered, forwarded: has this flag in `folder`; unsure: a command
+should have it, but lacks it, or a part or flag of it; doubled: `folder` has a second copy; left: it leaves `folder`,
+which is not the Inbox, with the event that follows; answered, forwarded: has this flag in `folder`; unsure: a command
 that puts it into `folder`, or changes it there, failed or was not answered; after `left`, one that expunges it;
-unlisted: was put into `folder`, which its user has not listed since; altered: a part that was fetched from `folder` has
-other bytes than were sent.
+unlisted: was put into `folder`, which its user has not listed since; altered: a part that was fetched from `folder`
+differs from what was sent.
 """
 
 INDIVIDUALLY, BY_LIST = "individual", "list"
-"""The `folder` of an accepted message: its recipient was addressed as an individual, or only through a list."""
+"""The `folder` of an accepted message, whose recipient was addressed as an individual, or only through a list."""
 
 TaskFields = tuple[str, int, str, str, int, int | None, int | None, float, float, float, str, str, int]
 """One task of one user: task, user, profile, protocol; the instants at which it was due, started and ended; the three
@@ -54,10 +54,10 @@ the start: the user was still busy (server), the session was down (server), the 
 """
 
 MailFields = tuple[str, str, int, int, int, str]
-"""One event, one of `EVENTS`, of a message: event, message, user of the mailbox, sender, instant, folder.
+"""One event (of `EVENTS`) of a message: event, message, user of the mailbox, sender, instant, folder.
 
-The folder is `INDIVIDUALLY` or `BY_LIST` for an accepted message, which has no known folder yet.
+The folder is `INDIVIDUALLY` or `BY_LIST` for an accepted message, whose folder is not known yet.
 """
 
 CommandFields = tuple[str, int, int, int, str, int, int]
-"""A protocol command that has ended: command, user, the instants of start and end, outcome, bytes sent and received."""
+"""A protocol command that has ended: command, user, instants of start and end, outcome, bytes sent and received."""

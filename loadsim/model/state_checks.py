@@ -1,4 +1,4 @@
-"""The checks of an engine that hold the server against its earlier responses: whose, and what was found."""
+"""An engine's checks of the server against its earlier responses: the users concerned, and the violations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Violation(NamedTuple):
-    """The first of several violations of a rule: user, folder, an excerpt of the protocol without contents.
+    """The first violation of a rule: user, folder, an excerpt of the protocol without contents; `times` counts all.
 
-    `section` is that of the RFC which has the rule; `after` is another rule, which the server broke before in the same
-    open mailbox, so that this violation may follow from that one.
+    `section` is the RFC's section with the rule. `after` is another rule that the server broke earlier in the same open
+    mailbox, which may explain this violation.
     """
 
     rule: str
@@ -34,17 +34,17 @@ class Violation(NamedTuple):
         return finding(code, **{name: value for name, value in self._asdict().items() if name in code.fields})
 
     def joined(self, other: Violation) -> Violation:
-        """Return one violation for two of a rule: the first, or the one that follows from no other."""
+        """Merge two violations of a rule: keep the first, or the one that no other violation explains."""
         first = other if self.after and not other.after else self
         return first._replace(times=self.times + other.times)
 
 
 @dataclass(slots=True, eq=False)
 class StateChecks:
-    """The checks of an engine: the first user, and this share of the others.
+    """An engine's checks of the first user, and of a `share` of the others.
 
-    A server that announces no mail in `silent` IDLEs of at least `idle_s`, in which it had some, announces none.
-    `record` is called when a rule is broken for the first time: a killed engine has it in its log.
+    The server counts as silent if it announces none of the mail that arrives in `silent` IDLEs of at least `idle_s`.
+    `record` is called when a rule is first broken, so that the log has it even if the engine is killed.
     """
 
     share: float
@@ -56,7 +56,7 @@ class StateChecks:
     _known: dict[int, object] = field(default_factory=dict)  # by user, of those that are checked
 
     def of(self, user: int, make: Callable[[], T]) -> T | None:
-        """Return what a driver knows of a user, which all their sessions share; None if they are not checked."""
+        """Return a driver's knowledge of a user, which all their sessions share; None if they are not checked."""
         if user not in self._known:
             if not self.share or (user > 1 and draw(self.seed, user, "check state", 0) >= self.share):
                 return None
@@ -64,12 +64,12 @@ class StateChecks:
         return cast(T, self._known[user])
 
     def forget(self, user: int) -> None:
-        """Forget what is known of a user, before sessions that are not checked change their mail."""
+        """Forget a user's known state, before sessions that are not checked change their mail."""
         self._known.pop(user, None)
 
-    def broken(self, found: Violation) -> None:
-        first = self.violations.get(found.rule)
-        self.violations[found.rule] = joined = found if first is None else first.joined(found)
+    def broken(self, violation: Violation) -> None:
+        first = self.violations.get(violation.rule)
+        self.violations[violation.rule] = joined = violation if first is None else first.joined(violation)
         if first is None or first.after != joined.after:
             self.record()
 
@@ -79,5 +79,5 @@ class StateChecks:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The fact of the timing log."""
-        return {"users": self.users, "violations": [one._asdict() for one in self.violations.values()]}
+        """The fact for the timing log."""
+        return {"users": self.users, "violations": [violation._asdict() for violation in self.violations.values()]}

@@ -18,14 +18,14 @@ class Window(NamedTuple):
 
 
 CANONICAL, STRESS = "canonical", "stress"
-"""The modes of a run: a score, with each task when the plan has it due; or throughput, in a closed loop.
+"""The modes of a run: an open model, with tasks due by the plan and a score; or a closed loop, with a throughput.
 
 Logs of different modes are never merged."""
 
 LOGON, LOGOFF = "LOGON", "LOGOFF"
 
 WITHOUT_WINDOW = (LOGON, LOGOFF)
-"""Tasks that are due before or after the window by their nature: they are reported without a window and a rate."""
+"""Tasks that are naturally due before or after the window, and are reported without a window or rate."""
 
 UNSCORED = (LOGON, "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", LOGOFF)
 """Tasks that have no weight unless the scenario gives them one."""
@@ -40,12 +40,12 @@ FIGURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 """The name of a probe's figure, which ends with its unit."""
 
 MONITOR_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-"""A monitor's name, which is behind an @ in the names of its probes."""
+"""A monitor's name, which follows an @ in the names of its probes."""
 
 RECEIVED, SAVED, COPIED, SCHEDULES, EMPTIED = STORED = ("received", "saved", "copied", "schedules", "emptied")
-"""The causes for which mailboxes grow or, the last, shrink: a schedule replaces the one before it."""
+"""The reasons why mailboxes grow or, last, shrink; a new schedule replaces the previous one."""
 
 FaultOnPurpose = Literal[
     "mail-altered", "line-ends", "mail-duplicated", "mail-misfiled", "flag-lost", "flag-unexpected", "mail-unexpected"
 ]
-"""The code of a fault of mail that a server may cause on purpose: none loses mail, or gives it to others."""
+"""The codes of faults in mail that a server may cause on purpose: none loses mail, or gives it to others."""

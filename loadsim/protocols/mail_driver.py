@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-from loadsim.model.mail_program import PER_VIEW, PIPELINING, module_name
+from loadsim.model.mail_program import PER_VIEW, PIPELINING, driver_name
 from loadsim.model.ports import ALL_TASKS, Account, Mailbox, Observer, Services, Session
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.smtp.submission import SmtpSubmission
@@ -30,7 +30,7 @@ class MailDriver:
         off as `Session` describes.
         """
         self.takes_programs = takes_programs
-        self.name = module_name(name, services.program, services.companions)
+        self.name = driver_name(name, services.program, services.companions)
         self._services = services
         self._mailbox = mailbox
         self._smtp = services.endpoint("smtp")

@@ -10,7 +10,7 @@ from typing import Literal
 from loadsim.documents.schema import with_nearest
 from loadsim.documents.typed import show
 from loadsim.documents.yaml_reader import Origin, Problems, as_absolute, expected_file, known, locate
-from loadsim.model.mail_program import MailProgram, load_program, module_name
+from loadsim.model.mail_program import MailProgram, driver_name, load_program
 from loadsim.scenario.profile import Profile, load_profile
 from loadsim.scenario.run_times import seconds
 from loadsim.scenario.sections import Client, GroupSection, ListsSection
@@ -46,7 +46,7 @@ class Group:
     @property
     def module(self) -> str:
         """The name of driver and programs in results."""
-        return module_name(self.protocol, self.program, self.companions)
+        return driver_name(self.protocol, self.program, self.companions)
 
 
 def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Group:

@@ -1,4 +1,4 @@
-"""Whole messages: headers, the X-LoadSim tag, and a content from the templates."""
+"""Whole messages: headers, the X-LoadSim tag, and content from the templates."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from loadsim.model.message_tag import ANSWER, HEADER, INITIAL_RUN, MessageTag, b
 from loadsim.model.ports import Header, Part
 
 SCHEDULE = "schedule"
-"""The kind in the tag of a schedule."""
+"""The kind in a schedule's tag."""
 
 _ANSWERS = {"reply": ("Re: ", "answer"), "reply_all": ("Re: ", "answer"), "forward": ("Fwd: ", "forward")}
 _ANSWER_TEXT_BYTES = 1024
-_ANSWER_TEXTS = 128  # of replies, and as many of forwards
+_ANSWER_TEXTS = 128  # for replies, and as many for forwards
 
 _INITIAL_MONTH_US = 1_761_955_200_000_000  # 2025-11-01 00:00 UTC
 _INITIAL_STEP_US = 30 * 60 * 1_000_000
@@ -41,14 +41,14 @@ class Answered:
 
     @classmethod
     def of(cls, header: Header, how: str) -> Answered:
-        """Return what an answer can quote of a message, which may have any header."""
+        """Return what an answer can quote from a message, which may have any header."""
         known = headers.is_message_id(header.message_id)
         return cls(header.message_id if known else "", headers.one_line(header.subject), how)
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An attachment to be forwarded; `encoded` has the unchanged bytes between its header and the boundary."""
+    """An attachment to forward; `encoded` has the unchanged bytes between its header and the boundary."""
 
     content_type: str
     filename: str | None
@@ -57,9 +57,9 @@ class Attachment:
 
     @classmethod
     def of(cls, part: Part, encoded: bytes | bytearray) -> Attachment:
-        """Return a part of a message, which may have any header, with labels that a header can have."""
+        """Return a part of a message with labels that a header can hold; the message may have any."""
         encoding = part.encoding if part.encoding.lower() in _ENCODINGS else "binary"
-        # A part of an unknown encoding is of no known type (RFC 2045 section 6.4).
+        # A part with an unknown encoding has no known type (RFC 2045 section 6.4).
         known = encoding == part.encoding and _MEDIA_TYPE.fullmatch(part.content_type)
         name = None if part.filename is None else headers.one_line(part.filename)[: headers.LONGEST_FILE_NAME]
         return cls(part.content_type if known else "application/octet-stream", name, encoding, encoded)
@@ -69,7 +69,7 @@ class Attachment:
 
 
 def least_bytes(tag: MessageTag | None) -> tuple[int, int]:
-    """Return the least sizes of a message's encoded text and file; 0 without one, or if its size is stated."""
+    """Return the least sizes of a message's encoded text and file; 0 if absent, or if the message had an exact size."""
     kind = None if tag is None else templates.KINDS.get(tag.kind)
     if tag is None or kind is None:
         return 0, 0
@@ -78,7 +78,7 @@ def least_bytes(tag: MessageTag | None) -> tuple[int, int]:
 
 
 class Contents:
-    """Makes the messages of a run, which depend on the seed and the arguments only."""
+    """Makes the messages of a run, which depend only on the seed and the arguments."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -89,7 +89,7 @@ class Contents:
     def prepare(self) -> None:
         """Make all texts and attachments now, in about a second, so that a run does not wait for them.
 
-        It has no effect on the messages.
+        This does not change the messages.
         """
         self._pool.prepare({"answer": _ANSWER_TEXTS, "forward": _ANSWER_TEXTS}, _ANSWER_TEXT_BYTES)
         for variant in range(schedule.EVENTS):
@@ -113,7 +113,7 @@ class Contents:
 
         Text and attachment are drawn from (seed, "body", id): the same id has the same body in every run. An answer has
         a text of 1 KB; a forward has the unchanged `attachment`. The `kind` of an answer is only in its tag.
-        Raises `ValueError` for values that a header cannot have, and for no recipients.
+        Raises `ValueError` for values that a header cannot hold, and if there are no recipients.
         """
         u = draw(self._seed, 0, "body", id)
         threading = ""
@@ -153,9 +153,9 @@ class Contents:
     ) -> bytes:
         """Return message `index` (from 0) of a folder of the start state, always with the same bytes.
 
-        Its date is `sent_us`. If this is None, it is in November 2025, about half an hour after that of the message
-        before; from index 1,440 on, dates repeat. With `size_bytes`, the message has this size (or a little more, if
-        header and one line do not fit), and `kind` is only in its tag.
+        Its date is `sent_us`. If this is None, it is in November 2025, about half an hour after the previous message's;
+        from index 1,440, dates repeat. With `size_bytes`, the message has this size (or a little more, if header and
+        one line do not fit), and `kind` is only in its tag.
         """
         if sent_us is None:
             u = draw(self._seed, user, "initial date", f"{folder}/{index}")
@@ -166,13 +166,13 @@ class Contents:
         head = _head(unsigned, domain, headers.address(sender_address), (address,), subject, "")
         u = draw(self._seed, 0, "body", message_id)
         content = self._pool.new(kind, u) if size_bytes is None else self._sized.make(size_bytes - len(head), u)
-        head = head.replace(unsigned.body.encode(), content.digest.encode(), 1)  # of the same length
+        head = head.replace(unsigned.body.encode(), content.digest.encode(), 1)  # both have the same length
         return b"".join((head, content.header, b"\r\n", *content.pieces))
 
     def sent(self, tag: MessageTag, is_text: bool) -> Iterator[templates.Entity]:
-        """Yield what the text of a message, or its file, may be by its id; nothing if its size was stated.
+        """Yield the texts, or files, that a message with this id may have; nothing if it had an exact size.
 
-        Only its sender knows if an answer is a reply or a forward, and which file that has.
+        Only the sender knows whether an answer is a reply or a forward, and which file the forward has.
         """
         kind, u = templates.KINDS.get(tag.kind), draw(self._seed, 0, "body", tag.id)
         if tag.id.startswith(ANSWER):
@@ -189,21 +189,21 @@ class Contents:
             yield templates.Entity(content.header, content.pieces[0])
 
     def is_altered(self, tag: MessageTag, part: Part, data: bytes | bytearray, is_text: bool, alone: bool) -> bool:
-        """Return whether a part has other bytes, or another encoding, than was sent; False if that is not known.
+        """Return whether a part's bytes or encoding differ from what was sent; False if that is unknown.
 
-        `alone`: it is the whole body. What takes longer than a comparison is done only if that fails.
+        `alone`: the part is the whole body. Slow checks run only if a plain comparison fails.
         """
         if not tag.body:
             return False
         sent, lines = [*self.sent(tag, is_text)], data.rstrip(b"\r\n")
-        same = next((each for each in sent if data == each.body), None) or next(
-            (each for each in sent if lines == each.body.rstrip(b"\r\n")), None
-        )  # servers may drop the last line's end, or add one
+        same = next((entity for entity in sent if data == entity.body), None) or next(
+            (entity for entity in sent if lines == entity.body.rstrip(b"\r\n")), None
+        )  # servers may drop the last line break, or add one
         if same and part.encoding and templates.encoded(part.encoding) != same.encoded:
             return True
         if same and (is_text or not tag.id.startswith(ANSWER)):
             return False
-        if is_text and any(templates.quoted_printable(bytes(lines) + b"\r\n") == each.body for each in sent):
+        if is_text and any(templates.quoted_printable(bytes(lines) + b"\r\n") == entity.body for entity in sent):
             return False  # MAPI keeps no transfer encoding
         if alone:
             return not has_digest(data, tag.body)
@@ -218,8 +218,9 @@ class Contents:
 
         if is_text or has(data):
             return is_text
-        # The forwarded file is known by its bytes, or another one was: its fields may have been stated otherwise.
-        return same is None or any(has(each.body) for each in sent if each is not same)
+        # The bytes are those of a file that may have been sent, but the server may state other MIME fields. Then the
+        # part is altered only if another file gives the digest.
+        return same is None or any(has(entity.body) for entity in sent if entity is not same)
 
     def schedule(
         self,
@@ -234,7 +235,7 @@ class Contents:
     ) -> bytes:
         """Return a user's schedule file as a message of exactly `size_bytes`: one iCalendar part (RFC 5545).
 
-        It is from the user to themselves. Raises `ValueError` if headers and one appointment do not fit (about 1,500
+        The user sends it to themselves. Raises `ValueError` if headers and one appointment do not fit (about 1,500
         bytes).
         """
         content_header = b"Content-Type: text/calendar; charset=utf-8\r\nContent-Transfer-Encoding: 7bit\r\n\r\n"
@@ -249,7 +250,7 @@ class Contents:
 
 
 def _head(tag: MessageTag, domain: str, sender: str, to: Sequence[str], subject: str, threading: str) -> bytes:
-    """Return the header up to MIME-Version, each line with CRLF."""
+    """Return the header up to MIME-Version; each line ends in CRLF."""
     name = headers.dotted("id, run and domain", f"{tag.id}.{tag.run}@{domain}")
     return (
         f"Date: {headers.date(tag.sent_us)}\r\n"

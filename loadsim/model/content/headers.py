@@ -1,4 +1,4 @@
-"""Header lines of a message: formatted and folded. Values with line breaks are rejected."""
+"""Formatting and folding of a message's header lines. Values with line breaks are rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import lru_cache
 from urllib.parse import quote
 
 FOLD_AT = 76
-"""Lines are folded before this many characters where they can be (RFC 5322 section 2.1.1: at most 78)."""
+"""Lines are folded before this many characters where possible (RFC 5322 section 2.1.1: at most 78)."""
 
 LONGEST_FILE_NAME = 120
 
@@ -23,11 +23,11 @@ _PLAIN_TEXT = re.compile(r"[!-~]+(?: [!-~]+)*")
 _FORBIDDEN = re.compile(r"[\r\n\0]")
 _FOLDED = re.compile(r"[\r\n\0]+[ \t]?")
 _ANSWER_MARKS = re.compile(r"(?:(?:re|fwd?)\s*:\s*)+", re.IGNORECASE)
-_WORD_BYTES = 42  # of text in one encoded word, which then has at most 68 of the 75 characters it may have
+_WORD_BYTES = 42  # of text in one encoded word, which then has at most 68 of the 75 allowed characters
 
 
 def dotted(what: str, value: str) -> str:
-    """Return words of letters, digits, `_+-`, separated by single dots or one @. Raises `ValueError` for others."""
+    """Return words of letters, digits, `_+-`, separated by single dots or one @. Raises `ValueError` otherwise."""
     if not _DOTTED.fullmatch(value):
         raise ValueError(f"{what}: expected letters, digits, _ + - and single dots, found {value!r}")
     return value
@@ -35,24 +35,24 @@ def dotted(what: str, value: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def address(value: str) -> str:
-    """Return an ASCII `local@domain` that needs no quotes. Raises `ValueError` for others."""
+    """Return an ASCII `local@domain` that needs no quotes. Raises `ValueError` otherwise."""
     if not _ADDRESS.fullmatch(value):
         raise ValueError(f"address: expected local@domain, found {value!r}")
     return value
 
 
 def is_message_id(value: str) -> bool:
-    """Return whether this is one `<...>` without spaces (RFC 5322 section 3.6.4, read liberally)."""
+    """Return whether this is a single `<...>` without spaces (RFC 5322 section 3.6.4, read liberally)."""
     return _MESSAGE_ID.fullmatch(value) is not None
 
 
 def one_line(value: str) -> str:
-    """Return a value as others wrote it, unfolded (RFC 5322 section 2.2.3), without line breaks and NUL."""
+    """Unfold a value that others wrote (RFC 5322 section 2.2.3), and remove line breaks and NUL."""
     return _FOLDED.sub(" ", value).strip()
 
 
 def date(sent_us: int) -> str:
-    """Return microseconds since 1970 as a date of RFC 5322 section 3.3, in UTC."""
+    """Format microseconds since 1970 as a date by RFC 5322 section 3.3, in UTC."""
     return _date(sent_us // 1_000_000)
 
 
@@ -62,7 +62,7 @@ def _date(sent_s: int) -> str:
 
 
 def addresses(boxes: Sequence[str]) -> str:
-    """Return the value of a To header of one or more addresses, folded. Raises `ValueError` without any."""
+    """Return the value of a To header for one or more addresses, folded. Raises `ValueError` if there are none."""
     if not boxes:
         raise ValueError("to: expected at least one address, found none")
     for box in boxes:
@@ -80,7 +80,7 @@ def unstructured(name: str, value: str) -> str:
 
 
 def answer_subject(mark: str, subject: str) -> str:
-    """Return the subject with this mark ("Re: ", "Fwd: ") in place of any marks that it has."""
+    """Return the subject with this mark ("Re: ", "Fwd: ") in place of its own marks."""
     plain = subject.strip()
     marks = _ANSWER_MARKS.match(plain)
     return mark + (plain[marks.end() :] if marks else plain)
@@ -111,7 +111,7 @@ def _fold(name: str, words: Sequence[str]) -> str:
 
 
 def _encoded_words(text: str) -> str:
-    """Encode text by RFC 2047 section 2: base64 words of whole UTF-8 characters, one on each line."""
+    """Encode text by RFC 2047 section 2: base64 words of whole UTF-8 characters, one per line."""
     words, start, used = [], 0, 0
     for at, character in enumerate(text):
         size = len(character.encode())

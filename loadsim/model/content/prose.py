@@ -24,10 +24,10 @@ LINE_BYTES = 74
 DATA = Path(__file__).with_name("data")
 
 WORDS: dict[str, list[str]] = json.loads((DATA / "vocabulary.json").read_text(encoding="utf-8"))
-"""Words and patterns of office mail in plain English, and a few other names, each list in the order of frequency.
+"""Words and patterns of office mail in plain English, and some foreign names; each list is in order of frequency.
 
 The first word is chosen most often, so search indexes and compression get the term frequencies of real text. In a
-pattern, `{slot}` is filled from the list of that name, or made.
+pattern, `{slot}` is filled from the list of that name, or generated.
 """
 
 _PARTICIPLES = {"send": "sent", "rewrite": "rewritten", "cancel": "cancelled", "copy": "copied", "scan": "scanned"}
@@ -53,7 +53,7 @@ def _zipf(count: int) -> list[float]:
 
 @cache
 def _pieces(pattern: str) -> tuple[str, ...]:
-    """Split a pattern: literal text at even indices, names of slots at odd ones."""
+    """Split a pattern into literal text at even indices, and names of slots at odd ones."""
     return tuple(re.split(r"\{(\w+)\}", pattern))
 
 
@@ -81,7 +81,7 @@ class Writer:
         return pick(self.roll(), count)
 
     def word(self, words: Sequence[str]) -> str:
-        """Return one of the words, the first ones most often."""
+        """Return one of the words; the first ones are the most likely."""
         sums = _zipf(len(words))
         return words[min(bisect_right(sums, self.roll() * sums[-1]), len(words) - 1)]
 
@@ -130,7 +130,7 @@ _SLOTS: dict[str, Callable[[Writer], str]] = {
 
 
 def subject(seed: int, message_id: str) -> str:
-    """Return the subject of a new message: a few words of ASCII, below 70 characters."""
+    """Return the subject of a new message: a few words of ASCII, fewer than 70 characters."""
     writer = Writer(seed, "subject", message_id)
     return writer.sentence(writer.word(WORDS["subject"]))
 
@@ -145,8 +145,8 @@ def event(seed: int, variant: int) -> tuple[str, str, str]:
 def text(seed: int, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
     """Return a letter of exactly `size_bytes` in UTF-8 (ASCII unless `foreign`), CRLF included.
 
-    `style` is new, answer or forward, which determines the beginning; or notes, a longer paper without a salutation.
-    Lines have at most 74 bytes and no spaces at their end; the last line ends with CRLF.
+    `style` is new, answer or forward, which determines the beginning, or notes, a longer text without a salutation.
+    Lines have at most 74 bytes and no trailing spaces; the last line ends in CRLF.
     """
     writer = Writer(seed, f"text/{style}/{size_bytes}", variant, foreign)
     lines = list(_opening(writer, style))
@@ -192,7 +192,7 @@ def _opening(writer: Writer, style: str) -> Iterator[str]:
 
 
 def _block(writer: Writer, left: int) -> Iterator[str]:
-    """Return an empty line and a paragraph, list or odd line of at most `left` bytes; nothing if none fits."""
+    """Yield an empty line and a paragraph, list or odd line of at most `left` bytes; nothing if none fits."""
     chance = writer.roll()
     if chance < 0.08:
         block = ["", *(f"* {writer.sentence(writer.word(WORDS['item']))}" for _ in range(2 + writer.below(4)))]
@@ -212,7 +212,7 @@ def _block(writer: Writer, left: int) -> Iterator[str]:
 
 
 def _filing(writer: Writer, size: int) -> Iterator[str]:
-    """Return lines of exactly `size` bytes (at least 26) about the filing of a message: words, and a fitting number."""
+    """Yield lines of exactly `size` bytes (at least 26) about a message's filing: words, and a number that fills up."""
     while size - 2 > LINE_BYTES:
         line = "Filed under: " + writer.word(WORDS["head"])
         while len(line) < LINE_BYTES - 18 and size - len(line) - 2 > _FILING_BYTES + 18:

@@ -17,7 +17,7 @@ _FOLD_OCTETS = 75  # RFC 5545 section 3.1, without the line break
 _COMMENT = "COMMENT:"
 _SHORTEST_COMMENT = len(_COMMENT) + 3
 _FILLER = (" ".join(prose.WORDS["plural"]) + " ") * 2
-_DAYS = 60  # appointments lie within this many days from the schedule's date
+_DAYS = 60  # appointments are within this many days of the schedule's date
 _OPEN = "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//loadsim//schedule//EN\r\nCALSCALE:GREGORIAN\r\n"
 _END_EVENT = "END:VEVENT\r\n"
 _CLOSE = _END_EVENT + "END:VCALENDAR\r\n"
@@ -26,7 +26,7 @@ _REPEATS = ("", "", "", "RRULE:FREQ=WEEKLY;COUNT=8\r\n", "RRULE:FREQ=DAILY;COUNT
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """An appointment: its folded content lines, and its time of day in the notation of iCalendar."""
+    """An appointment: its folded content lines, and its times of day in iCalendar's notation."""
 
     lines: str
     begin: str
@@ -47,17 +47,17 @@ def make_event(seed: int, variant: int) -> Meeting:
 def calendar(
     events: Callable[[int], Meeting], seed: int, user: int, mark: str, at_us: int, uid_suffix: str, size_bytes: int
 ) -> bytes:
-    """Return a calendar of exactly `size_bytes` with one appointment or more; ASCII, CRLF.
+    """Return a calendar of exactly `size_bytes` with at least one appointment; ASCII, CRLF.
 
-    `events` returns the appointment of a variant. They and their days are drawn from (seed, user, mark). There is no
-    METHOD: it is a stored calendar, no request (RFC 5546). COMMENT lines in the last appointment fill the size. Raises
-    `ValueError` if no appointment fits.
+    `events` returns the appointment of a variant. Appointments and days are drawn from (seed, user, mark). There is no
+    METHOD: it is a stored calendar, not a request (RFC 5546). COMMENT lines in the last appointment fill it up to size.
+    Raises `ValueError` if no appointment fits.
     """
     written = datetime.fromtimestamp(at_us // 1_000_000, UTC)
     stamp = f"DTSTAMP:{written:%Y%m%dT%H%M%SZ}\r\n"
     days = _days(written.date())
     start = pick(draw(seed, user, "schedule", mark), EVENTS * EVENTS // 2)
-    # Odd steps through a power of two visit every appointment before they repeat one.
+    # Odd steps modulo a power of two visit every appointment before repeating one.
     step, at = 2 * (start // EVENTS) + 1, start % EVENTS
     pieces = [_OPEN]
     left = size_bytes - len(_OPEN) - len(_CLOSE)
@@ -76,7 +76,7 @@ def calendar(
         at = (at + step) % EVENTS
         count += 1
     if count == 0:
-        raise ValueError(f"schedule: expected room for one appointment at least, found {size_bytes} bytes")
+        raise ValueError(f"schedule: expected room for at least one appointment, found {size_bytes} bytes")
     pieces += [comments(left), _CLOSE]
     return "".join(pieces).encode()
 
@@ -109,7 +109,7 @@ def escape(text: str) -> str:
 
 
 def fold(line: str) -> str:
-    """Fold an ASCII content line by RFC 5545 section 3.1: lines of at most 75 octets, with their line breaks."""
+    """Fold an ASCII content line by RFC 5545 section 3.1, into lines of at most 75 octets and a line break."""
     if len(line) <= _FOLD_OCTETS:
         return line + "\r\n"
     pieces = [line[:_FOLD_OCTETS]]

@@ -1,4 +1,4 @@
-"""Contents of exactly a stated size: a text, and above some kilobytes an attachment, cut from the templates."""
+"""Contents of an exact size: a text and, above a few kilobytes, an attachment, both cut from the templates."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from loadsim.model.draws import pick
 from loadsim.model.message_tag import body_digest
 
 TEXT_ONLY_BYTES = 8192
-"""The largest content that is only text."""
+"""The largest content that is text alone."""
 
 _LEAST_TEXT_BYTES = 1024
-"""The least text with an attachment."""
+"""The smallest text that has an attachment."""
 
 MARK = "sized"
-"""The mark in the boundary of a multipart of a stated size."""
+"""The mark in the boundary of a multipart of an exact size."""
 
 _CHUNK_BYTES, _LINE_BYTES = 57, 78
 """RFC 2045 section 6.8: 57 bytes make a line of 76 characters, and CRLF."""
 
 _SAMPLES = 16
-"""The texts of 4 KB of which texts are cut."""
+"""The number of 4 KB texts that texts are cut from."""
 
 TEXT_HEADER = text_header(foreign=False)
 FILE_HEADER = (
@@ -34,7 +34,7 @@ MEDIA_TYPE = "application/octet-stream"
 
 
 def multipart(text: bytes, file: bytes, digest: str | None = None) -> Content:
-    """Return a text with an attached file in base64; `digest` is that of the body, if known."""
+    """Return a text with an attached file in base64; `digest` is the body's, if known."""
     return enclose("multipart/mixed", MARK, Entity(TEXT_HEADER, text), Entity(FILE_HEADER, file), digest)
 
 
@@ -46,25 +46,25 @@ _FRAME_BYTES = _size_bytes(multipart(b"", b"", "-"))
 
 
 def layout(room_bytes: int) -> tuple[int, int]:
-    """Return the bytes of the text and of the encoded attachment (0: none) of a content of this size.
+    """Return the sizes of the text and of the encoded attachment (0: none) in a content of this size.
 
-    The size includes the lines from Content-Type on. The text has at least one line, even if that does not fit.
+    The size includes all lines from Content-Type. The text has at least one line, even if that does not fit.
     """
     lines = (room_bytes - _FRAME_BYTES - _LEAST_TEXT_BYTES + 2) // _LINE_BYTES
     if room_bytes <= TEXT_ONLY_BYTES or lines < 1:
         return max(3, room_bytes - len(TEXT_HEADER) - 2), 0
-    file_bytes = lines * _LINE_BYTES - 2  # the delimiter has the last CRLF
+    file_bytes = lines * _LINE_BYTES - 2  # the last CRLF belongs to the delimiter
     return room_bytes - _FRAME_BYTES - file_bytes, file_bytes
 
 
 class SizedContents:
-    """Makes contents of stated sizes from the templates of a pool."""
+    """Makes contents of exact sizes from a pool's templates."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     def make(self, room_bytes: int, u: float) -> Content:
-        """Return a content with `layout`; `u` in [0, 1) chooses the places that text and attachment are cut from."""
+        """Return a content with this `layout`; `u` in [0, 1) chooses where text and attachment are cut from."""
         text_bytes, file_bytes = layout(room_bytes)
         text = self._text(text_bytes, u)
         if not file_bytes:
@@ -73,7 +73,7 @@ class SizedContents:
 
     def _text(self, size_bytes: int, u: float) -> bytes:
         source = self._texts
-        begin = source.find(b"\n", pick(u, len(source) // 2)) + 1  # a plan's fillers have no lines
+        begin = source.find(b"\n", pick(u, len(source) // 2)) + 1  # the fillers used for planning have no line breaks
         cut = _from(source, begin, size_bytes - 2)
         return cut.rstrip(b"\r\n ").ljust(len(cut), b".") + b"\r\n"
 
@@ -103,7 +103,7 @@ class SizedContents:
 
 
 def _from(source: bytes, begin: int, size_bytes: int) -> bytes:
-    """Return this many bytes from `begin` on; after its end, the source starts again."""
+    """Return this many bytes, starting at `begin` and wrapping around at the end of the source."""
     cut = source[begin : begin + size_bytes]
     left = size_bytes - len(cut)
     if left:

@@ -1,4 +1,4 @@
-"""Templates of message contents: texts and attachments, each made and encoded once, and shared by all messages."""
+"""Templates of message contents: texts and attachments that are made and encoded once, and shared by all messages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from loadsim.model.draws import pick
 from loadsim.model.message_tag import body_digest
 
 BOUNDARY = "=_loadsim_"
-"""The begin of the boundary of a multipart."""
+"""The beginning of a multipart's boundary."""
 
 TEXTS = {1024: 256, 2048: 128, 4096: 128}
-"""The number of different texts by size in bytes."""
+"""The number of distinct texts by size in bytes."""
 
 _FOREIGN_EVERY = 8  # every eighth text has names and signs beyond ASCII, as quoted-printable UTF-8
 _SHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -25,10 +25,10 @@ _DOCUMENT = "application/vnd.openxmlformats-officedocument.wordprocessingml.docu
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The file of a kind of message, in one of `variants`, and its MIME fields.
+    """The file attached to one kind of message, in `variants`, and its MIME fields.
 
-    `filename` has a placeholder for the variant's number (from 1). Files of `made_bytes` are made by `prose`; if it is
-    0, they are shipped in `data/`. `within` is the Content-Type of the multipart around text and file.
+    `filename` has a placeholder for the variant's number (from 1). `prose` makes files of `made_bytes`; if this is 0,
+    they are shipped in `data/`. `within` is the Content-Type of the multipart around text and file.
     """
 
     filename: str
@@ -41,7 +41,7 @@ class Attached:
 
 @cache
 def file_bytes(kind: Attached) -> int:
-    """Return the size of the smallest file of a kind in base64: lines of 76 characters, with CRLF between them."""
+    """Return the size of a kind's smallest file in base64: lines of 76 characters, with CRLF between them."""
     names = [kind.filename.format(variant + 1) for variant in range(kind.variants)]
     encoded = -(-(kind.made_bytes or min((DATA / name).stat().st_size for name in names)) // 3) * 4
     return encoded + (encoded - 1) // 76 * len("\r\n")
@@ -73,17 +73,17 @@ KINDS = {
 
 
 ENCODED = ("base64", "quoted-printable")
-"""The transfer encodings that are one: 7bit, 8bit and binary leave bytes as they are (RFC 2045 section 6.2)."""
+"""The transfer encodings that change bytes, unlike 7bit, 8bit and binary (RFC 2045 section 6.2)."""
 
 
 def encoded(encoding: str) -> str:
-    """Return a transfer encoding that is one, in lower case, or ""."""
+    """Return a transfer encoding of `ENCODED` in lower case; "" for others."""
     return encoding.lower() if encoding.lower() in ENCODED else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A MIME entity: its header lines, each with CRLF, and its encoded body."""
+    """A MIME entity: its header lines, which end in CRLF, and its encoded body."""
 
     header: bytes
     body: bytes | bytearray
@@ -95,7 +95,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A message from its Content-Type on: header lines, the pieces of the body, and the body's digest."""
+    """A message from its Content-Type onwards: header lines, the pieces of the body, and the body's digest."""
 
     header: bytes
     pieces: tuple[bytes | bytearray, ...]
@@ -103,7 +103,7 @@ class Content:
 
 
 class Pool:
-    """Texts and attachments of one seed, made at their first use and kept."""
+    """Texts and attachments of one seed, made when first used, and kept."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -113,7 +113,7 @@ class Pool:
         self.file = cache(self._file)
 
     def prepare(self, answers: dict[str, int], answer_bytes: int) -> None:
-        """Make every text and file; `answers` has the number of texts of each style other than new."""
+        """Make every text and file; `answers` has the number of texts for each style other than new."""
         for size_bytes, texts in TEXTS.items():
             for variant in range(texts):
                 self.plain("new", size_bytes, variant)
@@ -138,7 +138,7 @@ class Pool:
         return content
 
     def parts(self, kind: str, u: float) -> tuple[Entity, Entity]:
-        """Return the text and the file of a new message of a kind that has both."""
+        """Return the text and the file of a new message; its kind must have both."""
         spec = KINDS[kind]
         assert spec.attached is not None
         texts = TEXTS[spec.text_bytes]
@@ -150,13 +150,13 @@ class Pool:
         return Content(text.header, (text.body,), body_digest(text.body))
 
     def _text(self, style: str, size_bytes: int, variant: int) -> Entity:
-        """Return a text of exactly this decoded size, including CRLF; style as in `prose.text`."""
+        """Return a text of exactly this decoded size, including CRLF, in a style of `prose.text`."""
         foreign = variant % _FOREIGN_EVERY == _FOREIGN_EVERY - 1
         body = self.prose(style, variant, size_bytes, foreign)
         return Entity(text_header(foreign), quoted_printable(body) if foreign else body)
 
     def prose(self, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
-        """Return a text by `prose.text`; planning overrides this."""
+        """Return the text from `prose.text`; planning overrides this."""
         return prose.text(self._seed, style, variant, size_bytes, foreign)
 
     def _file(self, kind: str, variant: int) -> Entity:
@@ -175,7 +175,7 @@ def text_header(foreign: bool) -> bytes:
 
 
 def file_entity(spec: Attached, name: str, content: bytes) -> Entity:
-    """Return the file of a kind of message, in base64."""
+    """Return the MIME entity of a file, in base64."""
     lines = f"Content-Type: {spec.content_type}\r\nContent-Transfer-Encoding: base64\r\n"
     lines += headers.disposition(spec.disposition, name)
     if spec.disposition == "inline":
@@ -191,7 +191,7 @@ def base64_lines(content: bytes) -> bytes:
 def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | None = None) -> Content:
     """Return a multipart of a text and a file (RFC 2046 section 5.1), with `mark` in the boundary.
 
-    The boundary contains "=_", which neither base64 nor quoted-printable can. `digest` is that of the body, if known.
+    The boundary contains "=_", which neither base64 nor quoted-printable can. `digest` is the body's, if known.
     """
     boundary = BOUNDARY + mark
     delimiter = f"\r\n--{boundary}".encode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadsim.model.mail_program import module_name
+from loadsim.model.mail_program import driver_name
 from loadsim.model.ports import ALL_TASKS, Account, Observer, Services, Session
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.mapi.address_book import AddressBook
@@ -21,7 +21,7 @@ class MapiDriver:
 
     def __init__(self, services: Services) -> None:
         """Raises `ConfigError` if a TLS file cannot be read, or a package or the endpoint is missing."""
-        self.name = module_name("mapi", services.program, services.companions)
+        self.name = driver_name("mapi", services.program, services.companions)
         self._services = services
         self._endpoint = services.endpoint("mapi")
         check_library(self._endpoint)
