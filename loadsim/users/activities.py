@@ -1,6 +1,6 @@
 """Activities: generators of steps, without a clock.
 
-A step may begin once the one before it has ended and its own delay is over. The generator receives the result of each
+A step may start once the previous one has ended and its own delay is over. The generator receives the result of each
 task, or None if it failed. `pending` computes when steps are due.
 """
 
@@ -21,13 +21,13 @@ from loadsim.users.tasks import Read, Task
 
 ANSWERS = {"reply": tasks.REPLY, "reply_all": tasks.REPLY_ALL, "forward": tasks.FORWARD}
 FILED = {"move": tasks.MOVE, "copy": tasks.COPY, "delete": tasks.DELETE}
-"""The tasks that may follow the reading of a message, by the profile's names."""
+"""The tasks that may follow the reading of a message, by their names in profiles."""
 
 
 class Step(NamedTuple):
-    """A task to do, its subject, and the delay after the last step, in ms of the profile's day.
+    """A task to do, its subject, and the delay after the previous step, in ms of the profile's day.
 
-    `since_ns` is the earliest instant at which the task was possible, by the run's clock; 0 if it always was.
+    `since_ns` is the instant on the run's clock from which the task was possible; 0 if it always was.
     """
 
     task: Task
@@ -41,9 +41,9 @@ Steps = Generator[Step, Any, None]
 
 @dataclass(slots=True)
 class UnderWay:
-    """A planned activity that is among the pending ones or has begun.
+    """A planned activity that is pending or has begun.
 
-    `started_ns` is the start of its first task, None before; `outcome` is that of its first failed task, or ok.
+    `started_ns` is the start of its first task, None before that; `outcome` is its first failed task's, or ok.
     """
 
     kind: str
@@ -89,7 +89,7 @@ def _send(task: Task, about: Any, user: UserMail) -> Steps:
 
 
 def process_inbox(user: UserMail) -> Steps:
-    """Read every unread message of the Inbox, and treat each as the profile says.
+    """Read every unread message in the Inbox, and handle each as the profile says.
 
     Source: BORES 4.0: "reading new mail = opening the Inbox and reading every piece of new mail". Mail that arrives
     meanwhile is included. A message whose READ fails stays unread until the next processing.
@@ -121,7 +121,7 @@ def process_inbox(user: UserMail) -> Steps:
 
 
 def browse(user: UserMail, index: int) -> Steps:
-    """Browse a folder and read one message of it; the profile's `after_browsing` says what follows."""
+    """Browse a folder and read one of its messages; the profile's `after_browsing` says what follows."""
     shown = yield Step(tasks.BROWSE, index)
     if shown is not None:
         header, structure = shown

@@ -1,4 +1,4 @@
-"""A user's sleep until an instant, which a call of `wake` may end earlier."""
+"""A user's sleep until an instant, or until a call of `wake`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Alarm:
     def until(self, at_ns: int | None) -> asyncio.Future[None]:
         """Return a future that is done at this instant (None: never), or when `wake` is called."""
         loop = asyncio.get_running_loop()
-        if at_ns != self._at_ns:  # a user whom mail wakes usually sleeps on until the same instant
+        if at_ns != self._at_ns:  # users woken by mail usually sleep on until the same instant
             self.cancel()
             self._at_ns = at_ns
             if at_ns is not None:

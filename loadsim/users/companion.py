@@ -1,4 +1,4 @@
-"""A companion: a further mail program of a user, which watches the Inbox and lists new mail in sessions of its own."""
+"""A companion: a user's further mail program, which watches the Inbox and lists new mail in its own sessions."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from loadsim.users.stored_mail import StoredMail
 from loadsim.users.tasks import SCREENFUL
 
 COMPANION = "COMPANION"
-"""The name under which failures of companions are counted."""
+"""The name under which companions' failures are counted."""
 
 LIST_AGAIN_S = 5.0
-"""The pause before a companion lists again new mail that the server refused to list."""
+"""The pause before a companion retries a list of new mail that the server refused."""
 
 
 class Companion:
-    """A companion, and the observer of its driver (`ports.Observer`).
+    """A companion, which is also the observer of its driver (`ports.Observer`).
 
-    Its commands are recorded, and all else that it does is only counted, in `host.counts`. So it is in no task's time,
-    no delivery time and no score. `which` is its place among the companions of its user, from 1. At the end it looks
-    for the mail of the Inbox that the user's program has seen, `stored`.
+    Its commands are recorded; all else is only counted, in `host.counts`. It affects no task's time, no delivery time
+    and no score. `which` is its position among its user's companions, from 1. At the end it looks for the mail in the
+    Inbox that the user's program has seen, `stored`.
     """
 
     def __init__(self, host: Host, account: Account, driver: Driver, which: int, stored: StoredMail) -> None:
@@ -45,18 +45,18 @@ class Companion:
         self._stream = f"companion {which}"  # of draws
         self._alarm = Alarm(host.now_ns)
         self._due_ns: int | None = None  # the next listing of new mail, or the next look
-        self._new = False  # announced and not listed
+        self._new = False  # mail was announced, but not listed
 
         # The session.
         self._state = SessionState()
-        self._at_work = False  # logged on; with sessions per view, from the first log-on on
+        self._at_work = False  # logged on; with sessions per view, from the first log-on
         self._was_on = False
         self._tried = False
-        self._lost: Exception | None = None  # the end of the session outside of any call
+        self._lost: Exception | None = None  # why the session ended outside any call
         self._lost_before = False  # the last session was lost
-        self._broken: TaskFailed | None = None  # our own failure, by which the running call fails
+        self._broken: TaskFailed | None = None  # our own failure, which fails the running call
         self._down_since_ns: int | None = None  # None while the server serves the companion
-        self._asked_ns: int | None = None  # the begin of the calls that are not answered yet
+        self._asked_ns: int | None = None  # when the unanswered calls began
 
         # The end.
         self._end_ns: int | None = None  # of the run
@@ -72,7 +72,7 @@ class Companion:
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
         try:
             self._recorder.command((name, self.number, since, self.now(), outcome, sent_bytes, received_bytes))
-        except Exception as error:  # noqa: BLE001 - raised here, it would end the connection, as if the server had
+        except Exception as error:  # noqa: BLE001 - raised here, it would end the connection as if the server had
             self._broken = self._host.internal_error(error, f"the end of {name}", self.number)
             asyncio.get_running_loop().call_soon(self._break_off)
 
@@ -81,21 +81,21 @@ class Companion:
             self._new = True
             if self._poll_ns is None:
                 self._due_ns = self.now()
-                self._host.in_turn(self._alarm.wake)  # all members of a list get this at the same moment
+                self._host.in_turn(self._alarm.wake)  # all members of a list receive this at the same moment
 
     def lost(self, failure: Exception) -> None:
         self._lost = failure
         self._alarm.wake()
 
     def _break_off(self) -> None:
-        """End the session after an error of ours in a callback: its state is unknown. The running call fails."""
+        """End the session, whose state is unknown after our own error in a callback. The running call fails."""
         self._mailbox.abandon()
         self.lost(self._broken or TaskFailed("session ended"))
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
     async def run(self, on_ns: int) -> None:
-        """Log on at `on_ns`, watch until the host calls `close`, log off."""
+        """Log on at `on_ns`, watch until the host calls `close`, and log off."""
         self._down_since_ns = on_ns
         try:
             await self._sleep_until(on_ns)
@@ -117,7 +117,7 @@ class Companion:
             self._failed(error)
             self._down()
         finally:
-            if self._asked_ns is not None:  # cancelled, since the server is silent
+            if self._asked_ns is not None:  # cancelled because the server is silent
                 self._down(self._asked_ns)
             self._over = True
             if self._end_ns is not None:
@@ -129,7 +129,7 @@ class Companion:
                 self._failed(error)
 
     async def _look_and_log_off(self) -> None:
-        """Look at the Inbox a last time. Raises `ServerRefused` if it lacks mail that the user has seen."""
+        """Check the Inbox one last time. Raises `ServerRefused` if it lacks mail that the user has seen."""
         if self._poll_ns is not None:
             self._counts.log_ons += 1
             await self._mailbox.log_on()
@@ -146,7 +146,7 @@ class Companion:
     def end_day(self, end_ns: int) -> None:
         """Count the time from the common start to the end of the run.
 
-        The part of it without service is added when the calls that are under way have ended.
+        The time without service is added when the current calls have ended.
         """
         self._counts.planned_ns += end_ns - self._host.start_ns
         self._end_ns = end_ns
@@ -167,7 +167,7 @@ class Companion:
             if self._closing:
                 return
             self._lost = None
-            self._new = False  # the first list has what was announced before
+            self._new = False  # the first list includes what was announced before
             self._counts.log_ons += 1
             failure = await self._try(self._open)
         if not self._tried:
@@ -183,7 +183,7 @@ class Companion:
             self._log_on_failed(failure)
 
     async def _open(self) -> None:
-        """Send the commands of a user's log-on: list the newest screenful; after a lost session, list the new mail."""
+        """Send the commands of a user's log-on: list the newest screenful or, after a lost session, the new mail."""
         await self._mailbox.log_on()
         await self._mailbox.folders()
         if self._was_on:
@@ -208,7 +208,7 @@ class Companion:
         await self._mailbox.watch()
 
     async def _look(self) -> None:
-        """Look for new mail, and list it, in a session of its own. A failed look is not repeated before the next."""
+        """Look for new mail, and list it, in a separate session. A failed look is not retried before the next one."""
         self._plan_look()
         self._counts.log_ons += 1
         self._counts.looks += 1
@@ -244,9 +244,9 @@ class Companion:
     # --- failures -----------------------------------------------------------------------------------------------------
 
     async def _try(self, call: Callable[[], Awaitable[object]]) -> TaskFailed | None:
-        """Await a call of the mailbox, or several. Count their failure, and return it; None if they succeed.
+        """Await one or more calls of the mailbox. Count and return their failure; None if they succeed.
 
-        From the begin of calls that fail on, the server does not serve the companion: it may have been silent.
+        The time without service starts when failing calls do, as the server may have been silent since then.
         """
         self._asked_ns = asked_ns = self.now()
         failure = None
@@ -259,7 +259,7 @@ class Companion:
         return failure
 
     def _failed(self, error: Exception) -> TaskFailed:
-        """Count a failure, and return it: our own, if an error of ours ended the session (`_break_off`)."""
+        """Count and return a failure: our own, if our error ended the session (`_break_off`)."""
         broken, self._broken = self._broken, None
         if isinstance(error, TaskFailed):
             failure = broken or error
@@ -294,7 +294,7 @@ class Companion:
         self._mailbox.abandon()
 
     def _down(self, since_ns: int | None = None) -> None:
-        """Begin the time without service, now or earlier."""
+        """Start the time without service, now or at an earlier instant."""
         if self._down_since_ns is None:
             self._down_since_ns = self.now() if since_ns is None else since_ns
 
@@ -304,7 +304,7 @@ class Companion:
         self._lost_before = False
 
     def _add_down(self) -> None:
-        """End the time without service. Add the part of it between the common start and the end of the run."""
+        """End the time without service, and add its part between the common start and the end of the run."""
         since_ns, self._down_since_ns = self._down_since_ns, None
         if since_ns is not None and self._host.start_ns:
             until_ns = self.now() if self._end_ns is None else min(self.now(), self._end_ns)

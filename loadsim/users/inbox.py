@@ -1,4 +1,4 @@
-"""A user's knowledge of their Inbox: messages in it, unread ones, and announcements of messages not listed yet."""
+"""A user's knowledge of their Inbox: its messages, the unread ones, and announcements of messages not listed yet."""
 
 from __future__ import annotations
 
@@ -10,45 +10,47 @@ from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import Flag, Header, MessageRef, flags_among
 
 MOST_ANNOUNCEMENTS = 4096
-"""The most announcements that are kept; a user lists new mail after the first."""
+"""The most announcements that are kept; users list new mail after the first."""
 
 
 class Unread(NamedTuple):
-    """A message to read, and the instant at which it became visible to the user."""
+    """A message to read, and the instant when it became visible to the user."""
 
     header: Header
     since_ns: int
 
 
 class Inbox:
-    """The Inbox of a user of this run, with the profile's `limit` of messages (None: none), among `users` users.
+    """The Inbox of one of a run's `users`, with the profile's `limit` of messages (None: unlimited).
 
-    With `old_mail`, the start state has messages that the user has read already; the limit does not count them.
+    With `old_mail`, the start state has messages that the user has already read; the limit does not count them.
     """
 
     def __init__(self, run_id: str, users: int, limit: int | None, old_mail: bool = False) -> None:
         self.unread: list[Unread] = []
-        self.foreign: set[MessageRef] = set()  # listed, and sent by none of the users
-        self.processing = False  # by an activity that has begun and not ended
+        self.foreign: set[MessageRef] = set()  # listed, but sent by none of the users
+        self.processing = False  # an activity is processing it
         self._run_id = run_id
         self._users = users
         self._limit = limit
         self._old_mail = old_mail
         self._messages: dict[MessageRef, Header] = {}  # oldest first
-        self._staying: dict[MessageRef, Header] = {}  # no longer among these, and perhaps in the Inbox
+        self._staying: dict[MessageRef, Header] = {}  # removed from `_messages`, but perhaps still in the Inbox
         self._taken: set[str] = set()  # ids of messages that were listed
-        self._renumbered: Counter[str] = Counter()  # copies by id, from before their references were void
-        self._announced: deque[tuple[int, int]] = deque()  # messages not listed since, and when: earliest first
+        self._renumbered: Counter[str] = Counter()  # copies by id, known before their references became void
+        self._announced: deque[tuple[int, int]] = (
+            deque()
+        )  # numbers of messages not listed since, and when; oldest first
 
     @property
     def announced(self) -> int:
-        """The number of announced messages that were not listed since."""
+        """The number of announced messages that have not been listed since."""
         return sum([messages for messages, _ in self._announced])
 
     def announce(self, messages: int, at_ns: int) -> None:
         """Note that the server has announced this number of new messages.
 
-        One announcement takes constant memory. Beyond `MOST_ANNOUNCEMENTS` the last two are joined at the later
+        An announcement takes constant memory. Beyond `MOST_ANNOUNCEMENTS`, the last two are merged at the later
         instant, so that no delivery looks earlier than it was.
         """
         if len(self._announced) == MOST_ANNOUNCEMENTS:
@@ -56,18 +58,18 @@ class Inbox:
         self._announced.append((messages, at_ns))
 
     def forget_announced(self) -> None:
-        """Forget the announcements of a session that is over; the next log-on lists the messages."""
+        """Forget the announcements of a session that has ended; the next log-on lists the messages."""
         self._announced.clear()
 
     def knows(self, header: Header) -> bool:
-        """Return True for a message of loadsim from one of the run's users; others are left alone."""
+        """Return True for loadsim's messages from users of the run; others are left alone."""
         tag = header.tag
         return tag is not None and 1 <= tag.sender <= self._users
 
     def take_in(self, headers: Sequence[Header], stamps: Sequence[int]) -> list[tuple[MessageTag, int]]:
-        """Take in listed messages, visible since `stamps`. Return the new ones of this run with their stamps.
+        """Take in listed messages, visible since `stamps`. Return this run's new messages with their stamps.
 
-        A second copy of a message is new, too, and remains unread.
+        A second copy of a message is also new, but is never read.
         """
         new = []
         for header, at_ns in zip(headers, stamps, strict=True):
@@ -83,24 +85,24 @@ class Inbox:
                 else:
                     new.append((tag, at_ns))
             elif tag.run != INITIAL_RUN:
-                continue  # of an earlier run: ids repeat, and so would those of answers to it
+                continue  # from an earlier run: ids repeat, and so would the ids of answers
             elif header.seen and self._old_mail:
                 continue
             self._messages[header.ref] = header
             is_copy = tag.id in self._taken
             self._taken.add(tag.id)
-            if not (header.seen or is_copy):  # its answer would have the Message-ID of the first one
+            if not (header.seen or is_copy):  # an answer to a copy would repeat the Message-ID of the first answer
                 self.unread.append(Unread(header, at_ns))
         return new
 
     def stamps(self, listed: int, announced: int | None, now_ns: int) -> list[int]:
-        """Return the instant of announcement of each listed message, in their order; `now_ns` if it had none.
+        """Return when each listed message was announced, in their order; `now_ns` if it was not.
 
         `announced` is the number of announced messages when the list was requested. It is None after a log-on, when
         the instants of arrival are unknown.
 
-        The list holds all messages announced before the request. If it is shorter, the earliest announcements are
-        dropped, so that no delivery looks earlier than it was. Those left over stay for the next list.
+        The list should hold all messages announced before the request. If it is shorter, the earliest announcements
+        are dropped, so that no delivery looks earlier than it was. Later announcements are kept for the next list.
         """
         if announced is None:
             return [now_ns] * listed
@@ -127,7 +129,7 @@ class Inbox:
             self._messages[header.ref] = known._replace(flags=flags_among(known.flags | {flag}))
 
     def known(self, headers: Iterable[Header]) -> list[Header]:
-        """Return messages with the flags that they must have."""
+        """Return messages with the flags that they should have."""
         return [self._messages.get(header.ref, header) for header in headers]
 
     def gone(self, headers: Iterable[Header]) -> None:
@@ -135,18 +137,18 @@ class Inbox:
             self._messages.pop(header.ref, None)
 
     def may_stay(self, headers: Iterable[Header]) -> None:
-        """Note messages that the server may not have removed: they are not new if the Inbox is listed again."""
+        """Note messages that the server may have left in the Inbox, so that another list does not make them new."""
         self._staying.update((header.ref, header) for header in headers)
 
     def renumber(self) -> None:
-        """Forget the references of all messages, which are listed again: those that are known are not new then."""
+        """Forget the references of all messages before they are listed again; known ones will not be new."""
         known = (*self._messages.values(), *self._staying.values())
         self._renumbered += Counter(header.tag.id for header in known if header.tag)
-        for each in (self.unread, self.foreign, self._messages, self._staying, self._taken):
-            each.clear()
+        for messages in (self.unread, self.foreign, self._messages, self._staying, self._taken):
+            messages.clear()
 
     def excess(self) -> list[Header]:
-        """Return the oldest messages above the limit, without unread ones."""
+        """Return the oldest messages in excess of the limit, without unread ones."""
         above = 0 if self._limit is None else len(self._messages) - self._limit
         if above <= 0:
             return []

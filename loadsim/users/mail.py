@@ -1,4 +1,4 @@
-"""A user's mail as tasks and activities see it: drivers, Inbox and folders, and the records of messages."""
+"""A user's mail as tasks and activities see it: ports, Inbox, folders, and records of messages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from loadsim.users.inbox import Inbox, Unread
 from loadsim.users.stored_mail import StoredMail
 
 HEADERS_A_TURN = 500
-"""The most headers of a list that are processed in one turn of the event loop; this takes about a millisecond."""
+"""The most headers of a list to process in one turn of the event loop, which takes about a millisecond."""
 
 
 class UserMail:
-    """The mail of one user, through the drivers of their protocol.
+    """The mail of one user, accessed through their driver.
 
-    `observer` receives the drivers' callbacks. `listed` is called with unread messages that were listed in the Inbox.
-    `shown` has, of each part that the task has fetched, message, folder, and what tells if it has other bytes.
+    `observer` receives the driver's callbacks. `listed` is called with unread messages that were listed in the Inbox.
+    `shown` has an entry for each part that the task has fetched: message, folder, and a check for altered bytes.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class UserMail:
         self.stored = StoredMail(account.number, start, self._record_fault)
         self.shown: list[tuple[MessageTag, str, Callable[[], bool]]] = []
         self.was_on = False  # the user has had a session
-        self.watching = False  # the server was asked to announce new mail
+        self.watching = False  # the server has been asked to announce new mail
         self._recorder = host.recorder
         self._listed = listed
 
     def find_folders(self, names: Collection[str]) -> None:
-        """Take the list of all folders at a log-on. Raises `ServerRefused` if it lacks folders of the start state.
+        """Check the list of all folders at a log-on. Raises `ServerRefused` if it lacks folders of the start state.
 
-        If that is unknown, the user has those of the list.
+        If the start state is unknown, the user has the folders of the list.
         """
         if self.stored.is_known:
             self.stored.look_for((SENT_ITEMS, DELETED_ITEMS, CALENDAR, *self.folders), names)
@@ -69,7 +69,7 @@ class UserMail:
             self.folders = tuple(name for name in self.workload.own_folders(self.number) if name in names)
 
     def at_start(self, headers: Iterable[Header]) -> Iterator[Header]:
-        """Yield the messages of the Inbox that are read in the start state, with their flag."""
+        """Yield the Inbox's messages that are read in the start state, with their flag."""
         old = self.workload.start_state(self.number).get(INBOX, 0) - self.workload.initially_unread(self.number)
         read = {initial_id(self.number, INBOX, at) for at in range(old)}
         for header in headers:
@@ -77,19 +77,19 @@ class UserMail:
                 yield header._replace(flags=frozenset([Flag.SEEN]))
 
     def random_folder(self, stream: str, header: Header) -> str:
-        """Return the folder that a message goes to: a function of the message. Raises `ServerRefused` without any."""
+        """Return the folder that a message goes to, a function of the message. Raises `ServerRefused` without one."""
         if not self.folders:
             raise ServerRefused("no folder to put mail into")
         name = header.tag.id if header.tag else ""
         return self.folders[self.workload.choose(self.number, stream + ".folder", name, len(self.folders))]
 
     def individuals(self, addresses: Iterable[str]) -> list[int]:
-        """Return the users among the addressees of a message, without lists and strangers."""
+        """Return the users among a message's addressees, without lists and strangers."""
         users = (self.workload.population.number(address) for address in addresses)
         return [user for user in users if user is not None]
 
     def read_note_delay_ms(self, header: Header) -> float:
-        """Return the time for which the user looks at a message before they open the next."""
+        """Return how long the user looks at a message before opening the next."""
         delay_ms = self.profile.process_inbox.read_note_delay_ms
         if delay_ms.min == delay_ms.max:
             return delay_ms.min
@@ -101,9 +101,9 @@ class UserMail:
         self.watching = True
 
     async def take_in(self, headers: Sequence[Header], *, announced: int | None) -> int:
-        """Take in listed messages of the Inbox, and yield to the event loop between portions.
+        """Take in listed messages of the Inbox, yielding to the event loop between portions.
 
-        Return the number of new ones. `announced` is as for `Inbox.stamps`.
+        Return the number of new messages. For `announced`, see `Inbox.stamps`.
         """
         event, taken = "found" if announced is None else "seen", 0
         stamps = self.inbox.stamps(len(headers), announced, self.now())
@@ -128,13 +128,13 @@ class UserMail:
             self.host.mail_seen(tag.id, self.number, tag.sender)
 
     def record_received(self, event: str, header: Header, folder: str) -> None:
-        """Record an event of a message of this run, or of the start state: ids of other runs may be the same."""
+        """Record an event of a message from this run or the start state; other runs may have the same ids."""
         tag = header.tag
         if tag is not None and tag.run in (self.run_id, INITIAL_RUN):
             self._record(event, tag.id, self.number, tag.sender, folder, self.now())
 
     def compare_shown(self) -> None:
-        """Record the messages of which a fetched part is not as it was sent. The task has ended: this is our time."""
+        """Record messages with a fetched part that differs from what was sent; called when no task is being timed."""
         for tag, folder, is_altered in self.shown:
             if tag.run in (self.run_id, INITIAL_RUN) and is_altered():
                 self._record_fault("altered", tag.id, folder)
@@ -160,7 +160,7 @@ class UserMail:
 
     @contextmanager
     def unless_sure(self, headers: Sequence[Header], *folders: str, expunges: bool = False) -> Iterator[None]:
-        """Record the folders where messages may be, with other flags or `expunged`, if a command about them fails."""
+        """If a command on messages fails, record the folders whose copies it may have added, changed or expunged."""
         try:
             yield
         except BaseException:
@@ -173,7 +173,7 @@ class UserMail:
 
     @contextmanager
     def unless_stored(self, message_id: str, folder: str, reached: Iterable[int] | None = None) -> Iterator[None]:
-        """Record that it is unknown if a message of this user is stored for those whom it reaches (None: this user)."""
+        """If storing this user's message fails, record that those it reaches (None: this user) may have it."""
         try:
             yield
         except BaseException:

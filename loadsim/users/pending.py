@@ -1,11 +1,11 @@
 """A user's pending activities in order of due time, each done one step at a time.
 
 `PendingActivities` is the open model: due times are absolute, and a slow server does not move them. `ClosedLoop` is
-stress mode: the plan's next activity is due when the last one, with all that follows from it, is done.
+stress mode: the plan's next activity is due when the previous one is done with all its steps.
 
-Both have `next_ns`, the instant of the next step, None while there is none. The caller takes the step, and then calls
-`go_on`, or `done` if the step is None: the activity had nothing to do. `opens_inbox` is true if the next step begins a
-processing of the Inbox.
+Both have `next_ns`, the instant of the next step, None if there is none. The caller takes the step, and then calls
+`go_on`; or `done` if the step is None, since the activity had nothing to do. `opens_inbox` is true if the next step
+starts processing the Inbox.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from loadsim.users.session_state import ON_TIME, Late
 
 PAUSE_AFTER = 16
 PAUSE_NS = 100_000_000
-"""In a closed loop, a user pauses after this many activities in a row without a command to the server.
+"""In a closed loop, users pause after this many activities in a row without a command to the server.
 
-New mail ends the pause. Without a pause, the loop would spin.
+New mail ends the pause. Without pauses, the loop would spin.
 """
 
 UNPLANNED: Iterator[UnderWay] = iter(())
-"""The plan before it is made."""
+"""A stand-in until the plan is made."""
 
 
 class PendingActivity(NamedTuple):
     """A step to do.
 
-    It may begin at `ready_ns` and was due at `due_ns`; `late_ns` is the difference by cause. Of steps that are ready at
-    the same instant, the one of lower `order` goes first. `step` is None until the activity begins.
+    It may start at `ready_ns` and was due at `due_ns`; `late_ns` is the difference by cause. Of steps that are ready at
+    the same instant, the one with the lower `order` goes first. `step` is None until the activity begins.
     """
 
     ready_ns: int
@@ -48,7 +48,7 @@ class PendingActivity(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of a step: instant, outcome, lateness by cause, and True if the server received a command."""
+    """The end of a step: instant, outcome, lateness by cause, and whether the server received a command."""
 
     at_ns: int
     outcome: str
@@ -57,21 +57,21 @@ class Ended(NamedTuple):
 
 
 class ActivityLog(Protocol):
-    """Records steps and activities; a user does."""
+    """Records steps and activities; users implement it."""
 
     def skipped(self, step: Step, due_ns: int) -> None:
         """Record a step that the end of the run left undone."""
 
     def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
-        """Record an activity; None if it did not reach its end."""
+        """Record an activity; `ended_ns` is None if it did not finish."""
 
 
 class PendingActivities:
     """The open model: users do steps when they are due, or as soon afterwards as they can.
 
-    A following step is due as if the ones before had taken no time: at the activity's due time plus the delays in
-    between. So lateness includes all waiting. The step may begin once the one before has ended and its delay is over. A
-    message is not due to be read before it was visible.
+    Steps are due as if earlier ones had taken no time: at the activity's due time plus the delays in between. So
+    lateness includes all waiting. A step may start once the previous one has ended and its own delay is over. A message
+    is not due to be read before it was visible.
     """
 
     def __init__(self, user: UserMail, log: ActivityLog) -> None:
@@ -80,8 +80,8 @@ class PendingActivities:
         self._log = log
         self._plan = UNPLANNED  # activities that are not pending yet
         self._pending: list[PendingActivity] = []
-        self._begun = 0  # activities and steps so far: of those that are ready together, the first goes first
-        self._end_ns: int | None = None  # the end of the run, once it has come
+        self._begun = 0  # activities and steps so far: of several that are ready, the earliest goes first
+        self._end_ns: int | None = None  # the end of the run, once it is reached
         self._processing_ns = -1  # when the last processing of the Inbox was due
 
     def plan(self) -> None:
@@ -96,7 +96,7 @@ class PendingActivities:
         return bool(self._pending) and _opens_inbox(self._pending[0])
 
     def take(self) -> PendingActivity:
-        """Remove and return the next step. When an activity begins, the next of the plan becomes pending."""
+        """Remove and return the next step. When an activity begins, the plan's next one becomes pending."""
         pending = heappop(self._pending)
         if pending.step is None:
             step = self._take_up(pending.activity)
@@ -106,7 +106,7 @@ class PendingActivities:
         return pending
 
     def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
-        """Add the step that follows, or record it as skipped after the end of the run."""
+        """Add the next step or, after the end of the run, record it as skipped."""
         activity = pending.activity
         if ended.outcome != "ok" and activity.outcome == "ok":
             activity.outcome = ended.outcome
@@ -122,19 +122,19 @@ class PendingActivities:
         self._put(ready_ns, due_ns, activity, following, _within(ended.late_ns, ready_ns - due_ns))
 
     def done(self) -> None:
-        """Do nothing: the next activity is pending already."""
+        """Do nothing: the next activity is already pending."""
 
     def mail_shown(self, at_ns: int) -> None:
         """Do nothing: new mail does not move due times."""
 
     def shown(self, unread: Sequence[Unread]) -> None:
-        """Record as skipped READs of messages listed after the end that were visible to the last processing."""
+        """After the end, record as skipped the READs of messages that the last processing should have read."""
         for message in unread if self._end_ns is not None else ():
             if message.since_ns <= self._processing_ns:
                 self._log.skipped(Step(tasks.READ, message.header), self._processing_ns)
 
     def end(self, end_ns: int) -> None:
-        """Record pending steps as skipped, with those that would follow if each failed."""
+        """Record pending steps as skipped, and those that would follow if each failed."""
         self._end_ns = end_ns
         while self._pending:
             _, _, due_ns, activity, step, _ = heappop(self._pending)
@@ -145,7 +145,7 @@ class PendingActivities:
         self.next_ns = None
 
     def _skip(self, activity: UnderWay, due_ns: int, step: Step | None, end_ns: int) -> None:
-        """Record this step and its followers as skipped, up to the end of the run."""
+        """Record this step and those after it as skipped, up to the end of the run."""
         remains = step is not None
         while step is not None and due_ns < end_ns:
             self._log.skipped(step, due_ns)
@@ -158,7 +158,7 @@ class PendingActivities:
             self._log.activity_done(activity, None)
 
     def _take_up(self, activity: UnderWay) -> Step | None:
-        """Return the first step of an activity, and make the next one of the plan pending."""
+        """Return an activity's first step, and make the plan's next activity pending."""
         self._plan_next()
         if activity.kind == PROCESS_INBOX:
             self._processing_ns = activity.due_ns
@@ -179,7 +179,7 @@ class PendingActivities:
 
 
 class ClosedLoop:
-    """Stress mode: one activity after the other, without delays between steps."""
+    """Stress mode: one activity after another, without delays between steps."""
 
     def __init__(self, user: UserMail, log: ActivityLog) -> None:
         self.next_ns: int | None = None
@@ -187,12 +187,12 @@ class ClosedLoop:
         self._log = log
         self._plan = UNPLANNED
         self._waiting: PendingActivity | None = None
-        self._talked = True  # the current activity has sent a command
+        self._talked = True  # whether the current activity has sent a command
         self._silent = 0  # activities in a row without a command
         self._over = False
 
     def plan(self) -> None:
-        """Make an endless plan: the server decides how much of it users do."""
+        """Make an endless plan: the server's speed decides how much of it users do."""
         self._plan = self._user.host.plan(self._user, True)
 
     def begin(self) -> None:
@@ -204,7 +204,7 @@ class ClosedLoop:
         return self._waiting is not None and _opens_inbox(self._waiting)
 
     def take(self) -> PendingActivity:
-        """Remove and return the step that is due; no other is pending until it has ended."""
+        """Remove and return the due step; no other is pending until it has ended."""
         pending, at_ns = self._waiting, self.next_ns
         assert pending is not None and at_ns is not None, "nothing is due"
         self.next_ns = self._waiting = None
@@ -212,7 +212,7 @@ class ClosedLoop:
         return PendingActivity(at_ns, pending.order, at_ns, pending.activity, step, pending.late_ns)
 
     def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
-        """Make the following step due at once, or the next activity if none follows."""
+        """Make the next step due at once, or the next activity if there is none."""
         self._talked = self._talked or ended.talked
         following = step_after(pending.activity.steps, result)
         if following is None:
@@ -258,7 +258,7 @@ def _opens_inbox(pending: PendingActivity) -> bool:
 
 
 def step_after(steps: Steps, result: Any) -> Step | None:
-    """Send an activity the result of its last step. Return its next step, or None at its end."""
+    """Send an activity the result of its last step. Return its next step, or None if it has ended."""
     try:
         return steps.send(result)
     except StopIteration:
@@ -268,7 +268,7 @@ def step_after(steps: Steps, result: Any) -> Step | None:
 def _within(late_ns: Late, waited_ns: int) -> Late:
     """Scale lateness by cause to the time that a step has waited since it was due.
 
-    The two differ for a message that became visible while the user read another: it did not wait before.
+    The two differ for a message that became visible while the user was reading another: it has waited less.
     """
     whole_ns = sum(late_ns)
     if whole_ns <= waited_ns:

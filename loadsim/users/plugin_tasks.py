@@ -1,6 +1,6 @@
 """Tasks of plug-ins (entry points of the group `loadsim.tasks`), which users do like loadsim's own.
 
-An error in a plug-in is the failure of the one task in which it occurred: it says nothing about the server.
+An error in a plug-in fails only the task in which it occurred: it says nothing about the server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Task
 
 Act = Callable[[Turn], Awaitable[object]]
-"""The object of an entry point: an async function, which is called for each turn of a user."""
+"""The object of an entry point: an async function that is called for each turn of a user."""
 
 
 def check_plugin_tasks(scenario: Scenario) -> None:
@@ -33,12 +33,12 @@ def check_plugin_tasks(scenario: Scenario) -> None:
 
 
 def load_tasks(scenario: Scenario) -> dict[str, Task]:
-    """Import the tasks of plug-ins that a scenario plans. Raises `ConfigError` with one line if that fails."""
+    """Import the plug-ins' tasks that a scenario plans. Raises `ConfigError` with one line if that fails."""
     return {name: task_of(_found(scenario, name)) for name in scenario.plugin_tasks}
 
 
 def idle_tasks(scenario: Scenario) -> dict[str, Task]:
-    """Return tasks of these names that do nothing: a plan counts them, and imports no plug-in."""
+    """Return tasks with the plug-ins' names that do nothing: a plan counts them without importing plug-ins."""
     return {name: Task(name, _do_nothing) for name in scenario.plugin_tasks}
 
 
@@ -52,7 +52,7 @@ def _found(scenario: Scenario, name: str) -> Plugin:
 
 
 def task_of(found: Plugin) -> Task:
-    """Import the task of a plug-in. Raises `ConfigError`."""
+    """Import a plug-in's task. Raises `ConfigError`."""
     if not may_name_plugin_task(found.name):
         raise ConfigError(f"task {found.name}: expected {expected_plugin_task()}, found it in {found.origin}")
     act = found.load()
@@ -66,9 +66,9 @@ async def _do_nothing(user: UserMail, index: int) -> None:
 
 
 async def _act(found: Plugin, act: Act, names: set[str], user: UserMail, index: int) -> None:
-    """Take the user's turn of this index, and open the Inbox again. Raises `TaskFailed`, and its own cancellation.
+    """Perform the user's turn with this index, and reopen the Inbox. Raises `TaskFailed`, and its own cancellation.
 
-    A `TaskFailed` of the plug-in is the failure that it states. Any other exception is an error in the plug-in.
+    A `TaskFailed` from the plug-in is passed on. Any other exception is an error in the plug-in.
     """
     observer = CheckedObserver(user.observer, found.package, names)
     running = asyncio.current_task()
@@ -96,9 +96,9 @@ async def _act(found: Plugin, act: Act, names: set[str], user: UserMail, index: 
 
 
 def _failure(found: Plugin, act: Any, error: BaseException) -> PluginFailed:
-    """Return the failure for an error in a plug-in, with its innermost file and line there.
+    """Return the failure for an error in a plug-in, with the innermost file and line of the plug-in.
 
-    It lacks the error's text, which may quote a password or a message.
+    It omits the error's text, which may quote a password or a message.
     """
     directory = Path(act.__code__.co_filename).parent
     places = [(Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]

@@ -1,4 +1,4 @@
-"""Times with and without a session: the pause before the next log-on, and the causes of a task's lateness."""
+"""Periods with and without a session: the pause before the next log-on, and the causes of a task's lateness."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ STEADY_NS = 10_000_000_000
 """A session that breaks sooner counts as a failed log-on: a pause precedes the next one."""
 
 LAST_DOWNS = 8
-"""The number of times without a session that are kept to explain lateness."""
+"""The number of periods without a session that are kept to explain lateness."""
 
 Late = tuple[int, int, int]
-"""Nanoseconds by which a task began late, by cause: user busy (server), session down (server), generator late."""
+"""Nanoseconds by which a task started late, by cause: user busy (server), session down (server), generator late."""
 
 ON_TIME: Late = (0, 0, 0)
 
 
 def next_look_ns(due_ns: int | None, now_ns: int, poll_ns: int, share: float) -> int:
-    """Return the next look for new mail of a program with a session per view; looks that were missed are left out.
+    """Return when a program with a session per view next looks for new mail; missed looks are left out.
 
-    The first look (`due_ns` is None) is at this share of the interval: otherwise, users of a short ramp-up would all
-    look at once.
+    The first look (`due_ns` is None) is after this share of the interval; otherwise, users would all look at once after
+    a short ramp-up.
     """
     if due_ns is None:
         return now_ns + round(share * poll_ns)
@@ -31,12 +31,12 @@ def next_look_ns(due_ns: int | None, now_ns: int, poll_ns: int, share: float) ->
 class SessionState:
     """The state of a user's session.
 
-    `failed_log_ons` counts failures in a row. `down_since_ns` is the last instant at which the session ended.
+    `failed_log_ons` counts failures in a row. `down_since_ns` is the instant when the session last ended.
     """
 
     def __init__(self) -> None:
         self.failed_log_ons = 0
-        self._downs: tuple[tuple[int, int], ...] = ()  # the last times without a session
+        self._downs: tuple[tuple[int, int], ...] = ()  # the last periods without a session
         self.down_since_ns = 0
         self._up_since_ns = 0
 
@@ -60,9 +60,9 @@ class SessionState:
         return round(pause_s * (0.5 + jitter) * 1e9)
 
     def lateness_ns(self, ready_ns: int, began_ns: int, free_ns: int) -> Late:
-        """Return by cause the time that a ready task waited until it began.
+        """Return, by cause, how long a ready task waited until it started.
 
-        `free_ns` is the end of the task before it, or of the time without a session.
+        `free_ns` is the end of the previous task, or of the period without a session.
         """
         down_ns = 0
         for down, up in self._downs:

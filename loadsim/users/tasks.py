@@ -1,7 +1,7 @@
-"""The tasks of users, in the words of mail; none of them measures or sees a clock.
+"""The tasks of users, in terms of mail; none of them measures or sees a clock.
 
-A task's time covers `fetch` and `act`, which talk to the server. Between the two, `compose` makes the message: work of
-the generator, which is in no task's time. docs/reference/tasks.md has the commands of each task.
+A task's time covers `fetch` and `act`, which talk to the server. Between the two, `compose` makes the message: this is
+the generator's work, and counts in no task's time. docs/reference/tasks.md has the commands of each task.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from loadsim.users.mail import UserMail
 from loadsim.users.stored_mail import DECODED
 
 AFTER_READING = "after reading"
-"""The occasion on which a user decides about new mail; browsed mail has occasions of its own."""
+"""The occasion on which users decide about new mail; browsed mail has its own occasions."""
 
 HEAD_BYTES = 1024
-"""By so much, servers state the sizes of texts too large: some count the message's header."""
+"""Servers may overstate the sizes of texts by this much: some count the message's header."""
 
 SCREENFUL = 50
-"""The number of headers that a message list shows at once."""
+"""The number of headers on one screen of a message list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """One kind of task.
 
-    `compose` takes the result of `fetch`, and `act` that of `compose`. If `submits`, `act` talks to the submission
-    service, and its failure leaves the mailbox session alone.
+    `compose` takes the result of `fetch`, and `act` the result of `compose`. If `submits`, `act` talks to the
+    submission service, and its failure does not affect the mailbox session.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Task:
 class Read:
     """A message that a user has read: its header, tag and structure.
 
-    The occasion distinguishes answers: a user reads a message once when it is new, and may browse it many times.
+    The occasion tells answers apart: users read a message once when it is new, and may browse it many times.
     """
 
     header: Header
@@ -59,10 +59,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to submit: its bytes, its id, the addresses to name, the users it will reach.
+    """A message to submit: its bytes, its id, the addresses to name, and the users it will reach.
 
-    `individuals` are the users whom it names itself; lists reach the others.
-    `answers` is the message that it replies to or forwards, and the flag that the server keeps for this.
+    `individuals` are the users whom it addresses directly; lists reach the others. `answers` is the message that it
+    replies to or forwards, and the flag to set on that message.
     """
 
     message: bytes
@@ -74,10 +74,10 @@ class Outgoing:
 
 
 async def log_on(user: UserMail, _: None) -> bool:
-    """Open the mailbox and list the newest screenful; after a lost session, list all new mail. Return True.
+    """Open the mailbox and list the newest screenful or, after a lost session, all new mail. Return True.
 
-    A user whose first log-on comes after the common start lists the whole Inbox: more than a screenful may be new.
-    Raises `ServerRefused` if folders or mail of the start state are not there, once.
+    Users who first log on after the common start list the whole Inbox: more than a screenful may be new. Raises
+    `ServerRefused` once if folders or mail of the start state are missing.
     """
     mail = user.mailbox
     newest = None if user.host.start_ns else SCREENFUL
@@ -93,17 +93,17 @@ async def log_on(user: UserMail, _: None) -> bool:
 
 
 async def sync(user: UserMail, unannounced: bool) -> None:
-    """List the messages that the server has announced; if `unannounced`, all, and count those that it has not."""
+    """List the messages that the server has announced; if `unannounced`, list all, and count the unannounced ones."""
     announced = user.inbox.announced
     headers = await user.mailbox.arrived(unannounced)
     new = await user.take_in(headers, announced=None if unannounced else announced)
-    if unannounced and user.poll_s is None:  # others may not have looked since it came
+    if unannounced and user.poll_s is None:  # with `poll_s`, the user may not have looked since the mail arrived
         user.host.counts.unannounced += max(0, new - announced)
     await user.watch()
 
 
 async def read(user: UserMail, header: Header) -> Structure:
-    """Fetch the structure and the text of a message of the Inbox, and flag it as seen."""
+    """Fetch the structure and text of a message in the Inbox, and flag it as seen."""
     structure = await _show(user, header)
     await _flag(user, header, Flag.SEEN)
     return structure
@@ -123,7 +123,7 @@ async def _flag(user: UserMail, header: Header, flag: Flag) -> None:
 
 
 async def _show(user: UserMail, header: Header) -> Structure:
-    """Fetch the structure and the text of a message. Raises `MailMissing`, and records it, if it is not whole."""
+    """Fetch the structure and text of a message. If it is not whole, record this and raise `MailMissing`."""
     with user.stored.must_be_whole(header):
         structure = await user.mailbox.structure(header.ref)
         text_bytes, file_bytes = least_bytes(header.tag)
@@ -136,11 +136,11 @@ async def _show(user: UserMail, header: Header) -> Structure:
 async def _part(
     user: UserMail, header: Header, part: Part, least: int, text_of: Structure | None = None
 ) -> bytes | bytearray:
-    """Fetch a file, or a structure's text, of at least this size. Raises and records `MailMissing` if less is there."""
+    """Fetch a file, or a structure's text, of at least this size. If it is smaller, record and raise `MailMissing`."""
     with user.stored.must_be_whole(header):
         data = await user.mailbox.part(header.ref, part)
         stated = 0 if least else (part.size_bytes - HEAD_BYTES) * DECODED
-        wanted = max(least - len("\r\n"), stated)  # the last CRLF may lack
+        wanted = max(least - len("\r\n"), stated)  # the last CRLF may be missing
         if len(data) < wanted or (part.size_bytes and not data):
             if data and len(data) + data.count(b"\n") - data.count(b"\r\n") >= wanted:
                 raise BareLineFeeds("FETCH with bare line feeds", f"{len(data)} bytes")
@@ -159,7 +159,7 @@ async def load_attachment(user: UserMail, wanted: tuple[Header, Part]) -> None:
 
 
 async def _back(user: UserMail) -> None:
-    """Open the Inbox, where every task begins. The task that left it pays for the way back."""
+    """Open the Inbox, where every task begins. The time counts towards the task that left it."""
     await user.mailbox.open(INBOX)
 
 
@@ -170,20 +170,20 @@ def compose_new(user: UserMail, index: int) -> Outgoing:
 
 
 def compose_reply(user: UserMail, about: Read) -> Outgoing:
-    """Return a reply to the sender; to one's own mail, which came back over a list, a reply to its first addressee."""
+    """Return a reply to the sender; if that is the user, whose mail came back over a list, to its first addressee."""
     return _compose_answer(user, about, "reply", Addressing(_people(user, about)[:1], None))
 
 
 def compose_reply_all(user: UserMail, about: Read) -> Outgoing:
     """Return a reply to the sender and the individual recipients, but never to a list.
 
-    If replies went to lists, each would cause more than one other, and mail would explode within a day.
+    If replies went to lists, each would cause more than one other, and mail would multiply without end.
     """
     return _compose_answer(user, about, "reply_all", Addressing(_people(user, about), None))
 
 
 def _people(user: UserMail, about: Read) -> tuple[int, ...]:
-    """Return the sender and the individual recipients of a message, once each, without the user.
+    """Return the sender and individual recipients of a message without duplicates, and without the user.
 
     Raises `ServerRefused` if there are none: the server may have changed the headers.
     """
@@ -196,7 +196,7 @@ def _people(user: UserMail, about: Read) -> tuple[int, ...]:
 
 
 async def fetch_attachment(user: UserMail, about: Read) -> tuple[Read, Attachment | None]:
-    """Fetch the attachment of a message to forward, as a mail program must before it can send it."""
+    """Fetch the attachment of a message to forward, as mail programs must before they can send it."""
     if not about.structure.attachments:
         return about, None
     part = about.structure.attachments[0]
@@ -205,7 +205,7 @@ async def fetch_attachment(user: UserMail, about: Read) -> tuple[Read, Attachmen
 
 
 def compose_forward(user: UserMail, fetched: tuple[Read, Attachment | None]) -> Outgoing:
-    """Return the message with its attachment, addressed as new mail is."""
+    """Return the message with its attachment, addressed like new mail."""
     about, carried = fetched
     to = user.workload.addressing(user.number, user.profile, "forward", about.tag.id)
     return _compose_answer(user, about, "forward", to, carried)
@@ -255,7 +255,7 @@ async def submit(user: UserMail, outgoing: Outgoing) -> Outgoing:
 
 
 async def save_sent(user: UserMail, outgoing: Outgoing) -> None:
-    """Append a copy to Sent Items, and flag the message that it answers."""
+    """Append a copy to Sent Items, and flag the message that it replies to or forwards."""
     with user.unless_stored(outgoing.id, SENT_ITEMS):
         await user.mailbox.append(SENT_ITEMS, outgoing.message, [Flag.SEEN])
     user.record_sent("saved", outgoing.id, SENT_ITEMS)
@@ -287,7 +287,7 @@ async def evict(user: UserMail, headers: list[Header]) -> None:
 
 
 async def _move(user: UserMail, event: str, headers: list[Header], folder: str) -> None:
-    """Move messages. If this fails, they no longer count where they were: a second try would fail for all again."""
+    """Move messages. If this fails, forget them where they were, since a retry would fail for all of them."""
     headers = user.inbox.known(headers)
     user.inbox.gone(headers)
     user.stored.tries(headers, folder)
@@ -305,10 +305,10 @@ async def _move(user: UserMail, event: str, headers: list[Header], folder: str) 
 
 
 async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
-    """Open a random folder, list its newest screenful, read one message of it, and open the Inbox again.
+    """Open a random folder, list its newest screenful, read one of its messages, and reopen the Inbox.
 
-    Return None for a folder without a message that no other activity has chosen. Source: BORES 4.0: "select one folder
-    at random and read one message".
+    Return None if other activities have chosen all of the folder's messages. Source: BORES 4.0: "select one folder at
+    random and read one message".
     """
     if not user.folders:
         raise ServerRefused("no folder to browse")
@@ -333,7 +333,7 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
 
 
 def make_schedule(user: UserMail, index: int) -> tuple[str, bytes]:
-    """Return the id of the schedule after the user's `index`th change, and its file."""
+    """Return the id and the file of the schedule after the user's `index`th change."""
     schedule_id = f"s{user.number}.{index}"
     return schedule_id, user.contents.schedule(
         run=user.run_id,
@@ -354,9 +354,9 @@ async def schedule(user: UserMail, made: tuple[str, bytes]) -> None:
 
 
 async def log_off(user: UserMail, _: None) -> None:
-    """Look at the mail that was put into folders, empty Deleted Items if the profile says so, and log off.
+    """Check the mail that was put into folders, empty Deleted Items if the profile says so, and log off.
 
-    Only messages of loadsim are deleted. Raises `ServerRefused` in the end if a folder is not there or lacks mail.
+    Only loadsim's messages are deleted. Finally raises `ServerRefused` if a folder, or mail in it, is missing.
     """
     mail = user.mailbox
     lack: ServerRefused | None = None
