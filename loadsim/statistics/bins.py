@@ -1,4 +1,4 @@
-"""A window in slots of time: the slow hits of each slot.
+"""A window divided into time slots, with the slow hits of each.
 
 Times on a server are correlated, so intervals and tests for trends count hits by slot.
 """
@@ -53,7 +53,7 @@ def bins_in(window_s: Window) -> int:
 
 
 def bin_of(due_us: NDArray[np.int64], window_s: Window) -> NDArray[np.uint16]:
-    """Return the slot of the window, from 0, of each instant; the nearest for instants outside."""
+    """Return the window's slot, from 0, of each instant; the nearest one for instants outside."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
     slots = bins_in(window_s)
     numbers = (due_us - begin_us) * slots // (end_us - begin_us)
@@ -88,7 +88,7 @@ _AT_ONCE = 1 << 16
 
 
 def excess(slow: Series, everything: Series) -> Series:
-    """Return the slow hits of each slot above the number that its hits let expect.
+    """Return the excess of slow hits in each slot over the number expected from all its hits.
 
     To first order, the error of a percentile is proportional to the sum of this series.
     """

@@ -1,8 +1,8 @@
 """Statistics to compare one figure of two sets of runs; the run is the unit of replication.
 
-The problem: 10,000 READs of one run are no 10,000 witnesses. All of them met the same caches, neighbours and minute of
-the day, so that two runs of one server differ by far more than their READs suggest. One run is one witness, and a
-verdict needs several of each side.
+The problem: 10,000 READs of one run are not 10,000 witnesses. All met the same caches, neighbours and minute of the
+day, so two runs of one server differ by far more than their READs suggest. One run is one witness, and a verdict needs
+several from each side.
 
 Tests use logarithms of times: slower servers differ by a factor, and logarithms are nearly symmetric. An example:
 
@@ -12,16 +12,17 @@ Tests use logarithms of times: slower servers differ by a factor, and logarithms
 The difference is 0.0998, a ratio of 1.105. Its standard error is sqrt(0.00049 / 5 + 0.00058 / 5) = 0.0146, and with
 seven degrees of freedom the 95 % interval is 0.0998 +- 2.36 x 0.0146: 1.067 to 1.144. 1 is not in it: new is slower.
 
-- `welch`: Welch's test, as a busy version may also vary more. With few runs, one set may vary little by chance; its
-  degrees of freedom are those of the smaller set, so that chance makes no verdict.
-- `holm`: 20 figures make one false difference by chance at 5 % each; p values are corrected for their number. Intervals
-  are not: each is that of its own figure.
-- `level`: who looks again after more runs has further chances to be wrong, which the planned `looks` share.
-- `deviations_needed`, `repeats_needed`: what such runs could have shown, and how many more would decide. Both are
-  simulated, since the degrees of freedom are drawn, too.
-- `larger_share_p`, `not_more_p`: for what runs have or have not, such as a lost message: Barnard's test.
+- `welch`: Welch's test, as a busy version may also vary more. With few runs, one set may vary little by chance; so the
+  degrees of freedom are the smaller set's, lest chance decide.
+- `holm`: at 5 % each, one of 20 figures differs by chance; p values are corrected for their number. Intervals are not:
+  each belongs to its own figure.
+- `level`: looking again after more runs gives further chances of error, which the planned `looks` share.
+- `deviations_needed`, `repeats_needed`: the difference that such runs could have shown, and how many more runs would
+  decide. Both are simulated, since the degrees of freedom are random, too.
+- `larger_share_p`, `not_more_p`: Barnard's test, for events that a run has or lacks, such as a lost message.
 
-Degrees of freedom are whole, and Student's t is summed exactly: no library is needed. `docs/decisions` has the reasons.
+Degrees of freedom are whole numbers, and Student's t is an exact sum: no library is needed. `docs/decisions` has the
+reasons.
 """
 
 from __future__ import annotations
@@ -48,29 +49,29 @@ RESOLUTION_MS = 0.001
 """The resolution of times, whole microseconds: the least time, and the least variation."""
 
 MOST_DETECTABLE = 100.0
-"""The largest ratio that is shown as detectable."""
+"""The largest ratio to show as detectable."""
 
 MOST_REPEATS = 100
-"""The most further runs that are advised."""
+"""The most further runs to recommend."""
 
 _DRAWS = 20_000
-"""The simulated comparisons: their number gives a detectable difference to a few tenths of a percent."""
+"""The number of simulated comparisons, which gives detectable differences to a few tenths of a percent."""
 
 _LARGEST = 700.0
-"""About the logarithm of the largest float, to which ends of intervals are clipped."""
+"""About the logarithm of the largest float; ends of intervals are clipped to it."""
 
 _GRID = 1_001
-"""The probabilities at which Barnard's test is evaluated: an odd number, as most maxima are at 1/2."""
+"""The number of probabilities at which Barnard's test is evaluated; odd, as most maxima are at 1/2."""
 
 _SERVERS = 4_000
-"""The simulated servers: their number gives a share to within 0.8 %."""
+"""The number of simulated servers, which gives shares to within 0.8 %."""
 
 Decision = Literal["passed", "failed", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One figure of each run of two sets, in ms: the 95th percentile of a task, say, or the score."""
+    """One figure, in ms, of each run in two sets: a task's 95th percentile, say, or the score."""
 
     name: str
     base_ms: Sequence[float]
@@ -78,13 +79,12 @@ class Sampled:
 
     @property
     def finite(self) -> Sampled:
-        """The figures of the runs that are not infinite."""
-        return Sampled(
-            self.name, *([one for one in side if math.isfinite(one)] for side in (self.base_ms, self.new_ms))
-        )
+        """The finite figures only."""
+        sides = ([time_ms for time_ms in side if math.isfinite(time_ms)] for side in (self.base_ms, self.new_ms))
+        return Sampled(self.name, *sides)
 
     def interval(self, alpha: float, stretch: float = 1.0) -> tuple[float, float] | None:
-        """Return the ends of the interval of new / base, of level 1 - `alpha`; None with a single run on a side."""
+        """Return the ends of the interval of new / base at level 1 - `alpha`; None with a single run on a side."""
         if min(len(self.base_ms), len(self.new_ms)) < 2:
             return None
         low, high = welch(_logarithms([self.base_ms]), _logarithms([self.new_ms]), stretch).interval(alpha)
@@ -95,7 +95,7 @@ class Sampled:
 class Difference:
     """The difference between two sets of runs in one figure. Means are geometric; `ratio` is new / base.
 
-    `low` and `high` bound the ratio's own interval of `level(looks)`. `p` is corrected for figures and looks.
+    `low` and `high` bound the ratio's own interval at `level(looks)`. `p` is corrected for figures and looks.
     `detectable` is the smallest ratio above 1 that such runs show, also corrected, with a probability of 80 %. It is
     None above `MOST_DETECTABLE`. All four are None with a single run on a side, or with an infinite mean.
     The ratio of infinite means is 1.
@@ -113,29 +113,29 @@ class Difference:
 
     @property
     def change(self) -> Literal["slower", "faster"] | None:
-        """Return the change that the runs show in the second set; None if they show none."""
+        """The change that the runs show in the second set; None if they show none."""
         if self.p is None or self.p > ALPHA:
             return None
         return "slower" if self.ratio > 1 else "faster"
 
 
 def level(looks: int) -> float:
-    """Return the level of intervals for a number of comparisons of growing sets.
+    """Return the level of intervals for this number of comparisons of growing sets.
 
-    All looks together claim a false difference with probability `ALPHA` at most, whenever they are (Bonferroni).
+    All looks together claim a false difference with probability at most `ALPHA`, whenever they happen (Bonferroni).
     """
     return 1 - ALPHA / looks
 
 
 def compare(samples: Sequence[Sampled], looks: int = 1, stretch: float = 1.0) -> tuple[Difference, ...]:
-    """Return the difference of each figure of the same runs; `p` is corrected for their number (Holm 1979).
+    """Return the differences in several figures of the same runs; `p` is corrected for their number (Holm 1979).
 
-    `looks` is the planned number of comparisons of the growing sets. `stretch`: that of `run_order`.
+    `looks` is the planned number of comparisons of the growing sets. `stretch` comes from `run_order`.
     """
     if not samples:
         return ()
     base, new = (_logarithms([getattr(sample, side) for sample in samples]) for side in ("base_ms", "new_ms"))
-    # Without the error of logarithms: the mean of a single run is then shown as the run's own figure.
+    # Round off the error of logarithms, so that the mean of a single run is the run's own figure.
     means = [[float(f"{mean_ms:.12g}") for mean_ms in np.exp(side.mean(axis=-1))] for side in (base, new)]
     plain = [
         Difference(sample.name, base_ms, new_ms, 0.0, 1.0)
@@ -145,24 +145,24 @@ def compare(samples: Sequence[Sampled], looks: int = 1, stretch: float = 1.0) ->
     ]
     if min(_runs(base, new)) < 2:
         return tuple(plain)
-    infinite = [math.isinf(one.base_ms + one.new_ms) for one in plain]
-    base[infinite] = new[infinite] = 0.0  # stands in for figures that Welch's test cannot take
+    infinite = [math.isinf(difference.base_ms + difference.new_ms) for difference in plain]
+    base[infinite] = new[infinite] = 0.0  # stands in for figures that Welch's test does not accept
     test = welch(base, new, stretch)
     low, high = test.interval(ALPHA / looks)
     corrected = np.minimum(holm(test.p_values()) * looks, 1.0)
     needed = deviations_needed(*_runs(base, new), ALPHA / looks / len(samples))
     apart = pooled_deviation(base, new) * needed * stretch
     return tuple(
-        one
+        difference
         if infinite[at]
         else replace(
-            one,
+            difference,
             low=float(low[at]),
             high=float(high[at]),
             p=float(corrected[at]),
             detectable=math.exp(apart[at]) if apart[at] <= math.log(MOST_DETECTABLE) else None,
         )
-        for at, one in enumerate(plain)
+        for at, difference in enumerate(plain)
     )
 
 
@@ -170,8 +170,8 @@ def compare(samples: Sequence[Sampled], looks: int = 1, stretch: float = 1.0) ->
 class Welch:
     """Welch's test of many pairs of sets, in arrays of one shape.
 
-    `difference` is that of the means (new - base), `error` its standard error, `freedom` its degrees of freedom, whole
-    numbers of at least 1.
+    `difference` is the difference of the means (new - base), `error` its standard error, `freedom` its degrees of
+    freedom, whole numbers of at least 1.
     """
 
     difference: Floats
@@ -183,14 +183,14 @@ class Welch:
         return two_sided_p(self.difference / self.error, self.freedom)
 
     def interval(self, alpha: float) -> tuple[Floats, Floats]:
-        """Return the lower and the upper end of the ratio's interval of level 1 - `alpha`."""
+        """Return the lower and upper ends of the ratio's interval at level 1 - `alpha`."""
         half = critical_t(alpha, self.freedom) * self.error
         low, high = (np.clip(end, -_LARGEST, _LARGEST) for end in (self.difference - half, self.difference + half))
         return np.exp(low), np.exp(high)
 
 
 def welch(base: Floats, new: Floats, stretch: float = 1.0) -> Welch:
-    """Test logarithms of times in ms; the last axis has at least two runs. Errors are `stretch` times as large.
+    """Test logarithms of times in ms; the last axis has at least two runs. Errors are multiplied by `stretch`.
 
     Degrees of freedom are Satterthwaite's for two sets of the smaller size, rounded down. With the real sizes, a small
     set that happens to vary little would give false differences.
@@ -200,11 +200,11 @@ def welch(base: Floats, new: Floats, stretch: float = 1.0) -> Welch:
 
 
 def error_and_freedom(base: Floats, new: Floats, runs: tuple[int, int]) -> tuple[Floats, NDArray[np.int64]]:
-    """Return error and degrees of freedom of the difference of two means, from the variances between runs."""
+    """Return the error and degrees of freedom of a difference between means, from the variances between runs."""
     of_base, of_new = base / runs[0], new / runs[1]
     both = of_base + of_new
     freedom = (min(runs) - 1) * both**2 / (of_base**2 + of_new**2)
-    # 1e-9: rounding errors must not turn a whole number into the one below.
+    # 1e-9: rounding errors must not turn a whole number into the next lower one.
     return np.sqrt(both), np.floor(freedom + 1e-9).astype(np.int64)
 
 
@@ -220,9 +220,9 @@ def holm(p_values: Floats) -> Floats:
 
 @lru_cache(maxsize=1024)
 def larger_share_p(found: tuple[int, int], runs: tuple[int, int]) -> float:
-    """Return the one-sided p of a larger share in new, of `found` of `runs` on each side: Barnard's unconditional test.
+    """Return the one-sided p of a larger share in new, if `found` of `runs` have the event: Barnard's test.
 
-    It is the largest probability of shares as far apart, over all probabilities that both sides may have in common
+    It is the largest probability of shares at least as far apart, over all probabilities that both sides may share
     (Barnard, Biometrika 34, 1947).
     """
     common = np.linspace(0, 1, _GRID)
@@ -237,10 +237,10 @@ def larger_share_p(found: tuple[int, int], runs: tuple[int, int]) -> float:
 
 @lru_cache(maxsize=1024)
 def not_more_p(found: tuple[int, int], runs: tuple[int, int], more: float) -> float:
-    """Return the one-sided p of a share of new that is at least `more` above that of base: the unconditional test.
+    """Return the one-sided p of a share in new that exceeds the share in base by at least `more`: unconditional test.
 
-    Results are ordered by their distance from `more`, in errors at the likeliest shares that are as far apart, as by
-    Farrington and Manning (Statistics in Medicine 9, 1990).
+    Results are ordered by their distance from `more`, in standard errors at the likeliest shares this far apart
+    (Farrington and Manning, Statistics in Medicine 9, 1990).
     """
     of_base = np.linspace(0, 1 - more, _GRID)
     of_new = of_base + more
@@ -256,7 +256,7 @@ def not_more_p(found: tuple[int, int], runs: tuple[int, int], more: float) -> fl
 
 
 def enough_runs(more: float, alpha: float) -> int:
-    """Return the fewest runs of each set that exclude such a share (`not_more_p`) if it is in none of them."""
+    """Return the fewest runs per set that exclude such a share (`not_more_p`) if no run has the event."""
     return next(runs for runs in range(1, MOST_REPEATS) if not_more_p((0, 0), (runs, runs), more) <= alpha)
 
 
@@ -265,7 +265,7 @@ def _logarithms(times_ms: Sequence[Sequence[float]]) -> Floats:
 
 
 def _variance(logarithms: Floats) -> Floats:
-    """Return the variance between runs, at least that of rounding to a microsecond."""
+    """Return the variance between runs; at least the variance of rounding to a microsecond."""
     rounding = RESOLUTION_MS**2 / 12 * np.exp(-2 * logarithms.mean(axis=-1))
     return np.asarray(np.maximum(logarithms.var(axis=-1, ddof=1), rounding))
 
@@ -275,7 +275,7 @@ def _runs(base: Floats, new: Floats) -> tuple[int, int]:
 
 
 def pooled_deviation(base: Floats, new: Floats) -> Floats:
-    """Return the standard deviation between runs of both sets: few runs give a poor estimate for each set."""
+    """Return both sets' common standard deviation between runs: few runs give a poor estimate for each set."""
     free = [count - 1 for count in _runs(base, new)]
     both = sum(count * _variance(side) for count, side in zip(free, (base, new), strict=True))
     return np.sqrt(both / sum(free))
@@ -283,10 +283,10 @@ def pooled_deviation(base: Floats, new: Floats) -> Floats:
 
 @lru_cache(maxsize=1024)
 def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
-    """Return the distance that the test finds with probability `POWER`, in standard deviations between runs.
+    """Return the difference that the test finds with probability `POWER`, in standard deviations between runs.
 
-    Comparisons with normal logarithms are simulated, with a fixed seed. There is no formula: the test's degrees of
-    freedom differ from one comparison to the next.
+    It is simulated with normal logarithms and a fixed seed. There is no formula, since the test's degrees of freedom
+    vary between comparisons.
     """
     draw = np.random.default_rng(20)
     runs = base_runs, new_runs
@@ -302,8 +302,8 @@ def repeats_needed(
     """Return how many more runs of each set decide with probability `POWER`.
 
     Ratio and variance are uncertain, so servers are drawn from their posterior distribution: normal logarithms with
-    one variance, and a flat prior. None if it takes more than `MOST_REPEATS`, or with a single run on a side. To fail
-    takes an interval of level 1 - `ALPHA` / `looks` / `corrected`.
+    one variance, and a flat prior. None if it takes more than `MOST_REPEATS`, or with a single run on a side. A failure
+    requires an interval at level 1 - `ALPHA` / `looks` / `corrected`.
     """
     base, new = _logarithms([sample.base_ms]), _logarithms([sample.new_ms])
     runs = _runs(base, new)
@@ -322,16 +322,16 @@ def repeats_needed(
     ]
 
     def enough(more: int) -> bool:
-        """Return True if this number of further runs decides for enough of the servers."""
+        """Return True if this number of further runs decides for enough servers."""
         draw = np.random.default_rng(more)
-        found = []
+        sides = []
         for mean, square, count, of_server in zip(means, squares, runs, true, strict=True):
             added = of_server + draw.standard_normal(_SERVERS) * deviation / math.sqrt(more)
             within = variance * draw.chisquare(more - 1, _SERVERS) if more > 1 else 0.0
             between = (added - mean) ** 2 * count * more / (count + more)
             together = (count * mean + more * added) / (count + more)
-            found.append((together, (square + within + between) / (count + more - 1)))
-        (of_base, base_variance), (of_new, new_variance) = found
+            sides.append((together, (square + within + between) / (count + more - 1)))
+        (of_base, base_variance), (of_new, new_variance) = sides
         error, freedom = error_and_freedom(base_variance, new_variance, (runs[0] + more, runs[1] + more))
         apart, error = of_new - of_base, error * stretch
         passes = apart < -critical_t(ALPHA / looks, freedom) * error
@@ -342,29 +342,29 @@ def repeats_needed(
 
 
 LOOKS_WITH_REPEATS = 2
-"""The fewest looks of runs that are compared once more with further repeats."""
+"""The fewest looks for runs that are to be compared again with further repeats."""
 
 MOST_LOOKS = 100
-"""With more looks, the correction leaves no difference significant."""
+"""With more looks, the correction would leave no difference significant."""
 
 # For whole degrees of freedom the distribution is a finite sum: no approximation, no library. Abramowitz and Stegun,
 # Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4.
 
 _HALVINGS = 60
-"""The halvings of a right angle that reach the precision of a float."""
+"""The number of halvings of a right angle that reaches the precision of a float."""
 
 
 def two_sided_p(statistics: Floats, freedom: NDArray[np.int64]) -> Floats:
     """Return the two-sided p of each Student's t; degrees of freedom are at least 1. The arrays have one shape."""
-    found = np.empty_like(statistics)
+    p_values = np.empty_like(statistics)
     for whole in np.unique(freedom):
-        of_these = freedom == whole
-        found[of_these] = _beyond(statistics[of_these], int(whole))
-    return found
+        same = freedom == whole
+        p_values[same] = _beyond(statistics[same], int(whole))
+    return p_values
 
 
 def critical_t(alpha: float, freedom: NDArray[np.int64]) -> Floats:
-    """Return the two-sided critical t for each number of degrees of freedom (at least 1), with 0 < `alpha` < 1."""
+    """Return the two-sided critical t for each number of degrees of freedom (at least 1); 0 < `alpha` < 1."""
     different, places = np.unique(freedom, return_inverse=True)
     values = np.array([one_critical_t(alpha, int(whole)) for whole in different])
     return np.asarray(values[places].reshape(freedom.shape))

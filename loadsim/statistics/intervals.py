@@ -1,15 +1,15 @@
 """Confidence intervals of percentiles and of the score within one run.
 
-Times on a server are correlated, so records are not independent. The window is cut into ten blocks.
+Times on a server are correlated, so records are not independent. The window is divided into ten blocks.
 
-1. The variation of the share of slow hits between blocks gives its uncertainty over the window (batch means;
+1. The variation between blocks in the share of slow hits gives its uncertainty over the window (batch means;
    Schmeiser, "Batch size effects in the analysis of simulation output", 1982).
 2. The percentiles at both ends of this share bound the interval (Woodruff, "Confidence intervals for medians and other
    position measures", 1952). Only ranks are used, so heavy tails do no harm.
 3. The score's interval combines those of its tasks by the correlation of their blocks (Zou and Donner, "Construction of
    confidence limits about effect measures", 2008).
 
-An interval covers another window of the same run. It does not cover another run: see `repeats`.
+An interval holds for another window of the same run, but not for another run: see `repeats`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from loadsim.statistics.comparison import one_critical_t
 from loadsim.statistics.repeats import LEVEL
 
 BLOCKS = 10
-"""Equal blocks of a window, which has a multiple of as many slots. More make intervals shorter and miss slow spells
-that last nearly as long as a block."""
+"""The number of equal blocks, which divides the number of slots. More blocks make intervals shorter, and miss slow
+spells that last nearly as long as a block."""
 
 WIDENING = 1.25
 """Factor on Student's t. Blocks are correlated, and few slow spells are skewed: with a factor of 1, coverage falls to
@@ -38,26 +38,26 @@ WIDENING = 1.25
 LONGEST_SPELL_S = 12.0
 SPELLS = 300
 """Intervals hold for slow spells with a correlation time of at most a 300th of the window. Windows too short for spells
-of 12 s have no interval: their data cannot show if spells were missed. With a 75th of the window, coverage falls to
+of 12 s have no interval: their data cannot show whether spells were missed. At a 75th of the window, coverage falls to
 82 % for spells in a twentieth of the time."""
 
 SHORTEST_WINDOW_S = SPELLS * LONGEST_SPELL_S
 """The shortest window with intervals: an hour."""
 
 LEAST_HITS = 300
-"""The least number of hits, of which 15 are beyond the percentile."""
+"""The fewest hits for an interval; 15 of them are beyond the percentile."""
 
 LEAST_RATIO = 0.65
 """The least von Neumann ratio (1941): squared differences of successive blocks, divided by squared deviations. It is
-about 2. It is below 0.65 in 0.3 % of windows with independent blocks, and in 0.6 % at the limit above."""
+usually about 2; it is below 0.65 in 0.3 % of windows with independent blocks, and in 0.6 % at the limit above."""
 
 Blocks = NDArray[np.float64]
-"""A figure of each block."""
+"""One figure per block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The 95 % intervals of one driver: that of each task, and that of the score, None unless all its tasks have one.
+    """The 95 % intervals of one driver: each task's, and the score's, which is None unless all its tasks have one.
 
     They hold for slow spells with a correlation time of at most a 300th of the window.
     """
@@ -68,7 +68,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """An interval around a percentile, and the unit vector of the blocks' deviations, which is zero if all are."""
+    """An interval around a percentile, and the unit vector of the blocks' deviations; zero if all of them are."""
 
     middle_ms: float
     bounds_ms: Bounds
@@ -76,11 +76,11 @@ class _Around:
 
 
 def intervals(hits: Sequence[Hits], window_s: Window) -> Intervals:
-    """Return the intervals of each task's 95th percentile, and of the weighted average of those with a weight."""
+    """Return the intervals of each task's 95th percentile, and of the average of those with a weight."""
     if window_s.length_s < SHORTEST_WINDOW_S:
         return Intervals(None, {task.task: NoInterval.SHORT_WINDOW for task in hits})
     around = {task.task: _around(task, bins_in(window_s)) for task in hits}
-    bounds = {task: one if isinstance(one, NoInterval) else one.bounds_ms for task, one in around.items()}
+    bounds = {task: ends if isinstance(ends, NoInterval) else ends.bounds_ms for task, ends in around.items()}
     return Intervals(_score([(task.weight, around[task.task]) for task in hits if task.weight > 0]), bounds)
 
 
@@ -97,10 +97,10 @@ def _around(task: Hits, slots: int) -> _Around | NoInterval:
     size = float(np.linalg.norm(deviations))
     if float(np.linalg.norm(np.diff(deviations))) ** 2 < LEAST_RATIO * size**2:
         return NoInterval.CORRELATED
-    # 2. The uncertainty of the share of slow hits, and the shares at both ends on the scale of log odds.
+    # 2. The uncertainty of the share of slow hits, and the shares at both ends, on the scale of log odds.
     reach = WIDENING * one_critical_t(1 - LEVEL, BLOCKS - 1) * size * math.sqrt(BLOCKS / (BLOCKS - 1)) / hits
     odds, factor = 0.95 / 0.05, math.exp(reach / (0.95 * 0.05))
-    # 3. The times that have these ranks.
+    # 3. The times with these ranks.
     low, high = math.floor(hits / (1 + factor / odds)), math.ceil(hits / (1 + 1 / (odds * factor))) + 1
     if low < 1 or high > hits:
         return NoInterval.BEYOND_HITS
@@ -109,7 +109,7 @@ def _around(task: Hits, slots: int) -> _Around | NoInterval:
 
 
 def _score(tasks: Sequence[tuple[float, _Around | NoInterval]]) -> Bounds | None:
-    """Return the score's interval by the weight and interval of each of its tasks.
+    """Return the score's interval from the weight and interval of each of its tasks.
 
     The weighted distances to the tasks' ends are added as vectors: parallel if tasks are slow in the same blocks,
     orthogonal if they are uncorrelated.

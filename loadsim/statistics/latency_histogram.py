@@ -1,7 +1,7 @@
 """Histograms of service times for the live view; no score uses them.
 
-The bounds of the buckets are the same everywhere, ten to a factor of ten. So counts of several engines add up, and the
-difference of the counts at two instants describes the time between. Percentiles are exact to a few per cent.
+All histograms have the same buckets, ten per factor of ten. So counts of several engines add up, and the difference
+between counts at two instants describes the time in between. Percentiles are exact to a few per cent.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ BOUNDS_MS = tuple(float(f"{10 ** (-1 + step / PER_DECADE):.3g}") for step in ran
 """The inclusive upper bounds of the buckets: 0.1 ms to 100 s, rounded to three digits."""
 
 LABELS = (*(f"{bound_ms:g}" for bound_ms in BOUNDS_MS), "inf")
-"""The names of the buckets in a snapshot: their bounds; the last one has none."""
+"""The names of the buckets in a snapshot: their bounds; the last bucket has none."""
 
 _BOUNDS_NS = tuple(round(bound_ms * 1_000_000) for bound_ms in BOUNDS_MS)
 
 
 class LatencyHistogram:
-    """Service times of the tasks of one name, since the engine's start."""
+    """Service times of the tasks with one name, since the engine started."""
 
     __slots__ = ("_counts", "_total_ns")
 
@@ -32,7 +32,7 @@ class LatencyHistogram:
         self._total_ns = 0
 
     def add(self, service_ns: int) -> None:
-        """Add a service time; this costs a fraction of a microsecond, and no memory."""
+        """Add a service time, which takes a fraction of a microsecond and no memory."""
         self._counts[bisect_left(_BOUNDS_NS, service_ns)] += 1
         self._total_ns += service_ns
 
@@ -46,9 +46,9 @@ class LatencyHistogram:
 
 
 def about_ms(counts: Mapping[str, int], percentile: float) -> float | None:
-    """Estimate a percentile (nearest rank) by the middle of its bucket; the error is at most 13 %.
+    """Estimate a percentile (nearest rank) in ms by the middle of its bucket; the error is at most 13 %.
 
-    None without counts. The estimate is at most 100 s, in ms, and at least 0.1 ms.
+    None without counts. The estimate is at least 0.1 ms and at most 100 s.
     """
     ranks = list(accumulate(counts.get(label, 0) for label in LABELS))
     if not ranks[-1]:

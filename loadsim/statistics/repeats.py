@@ -1,8 +1,8 @@
 """The spread of a time between repeated runs of a scenario, and the confidence interval of its mean.
 
-The run is the unit of replication. Runs vary with the start of the server, the layout of the disk, and the load of a
-shared machine. The records of one run do not show this. As in `compare`, the mean is geometric, and the interval is
-that of logarithms: no end of it is below zero.
+The run is the unit of replication. Runs vary with the server's start, the disk's layout, and the load on a shared
+machine. The records of one run do not show this. As in `compare`, the mean is geometric, and the interval is computed
+from logarithms, so that neither end is below zero.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ LEVEL = 0.95
 """The level of confidence intervals."""
 
 _LARGEST = 700.0
-"""About the logarithm of the largest float, to which an end of an interval is clipped."""
+"""About the logarithm of the largest float; ends of intervals are clipped to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A time of some runs in ms: geometric mean, and its t-interval; a single run has none."""
+    """A time in several runs, in ms: the geometric mean and its t-interval, which a single run does not have."""
 
     mean: float
     low: float | None = None
@@ -32,7 +32,7 @@ class Spread:
 
 
 def spread(times_ms: Sequence[float]) -> Spread:
-    """Return the spread of a time of at least one run."""
+    """Return the spread of a time in at least one run."""
     if len(times_ms) == 1:
         return Spread(times_ms[0])
     logarithms = [math.log(max(time_ms, RESOLUTION_MS)) for time_ms in times_ms]
@@ -43,7 +43,7 @@ def spread(times_ms: Sequence[float]) -> Spread:
 
 
 def medians_by(users: Sequence[float], figures: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Return one value per run: the median of runs with equally many users at the first, None at the others."""
+    """Return one value per run: the median of runs with equally many users for their first, None for the others."""
     alike: defaultdict[float, list[float]] = defaultdict(list)
     for number, figure in zip(users, figures, strict=True):
         if figure is not None:

@@ -1,11 +1,11 @@
 """Tests for a steady window: if times rise or fall, their percentile depends on the window.
 
 Two figures are computed for each slot: how many hits exceed each decile of their task, and how many exceed its 95th
-percentile. Tasks count by their weight in the score. In a steady window, both figures vary by chance only.
+percentile. Tasks count by their weight in the score. In a steady window, both figures vary only by chance.
 
-Two tests by Student's t: the figure rises or falls over the window (two-sided, by its slope), or is larger in the first
-quarter than later (one-sided, by the difference). Successive slots are correlated. So the variation by chance
-is that of blocks of a twelfth of the window, without a line and the best-fitting step.
+Two tests use Student's t: the figure rises or falls over the window (two-sided, by its slope), or it is larger in the
+first quarter than later (one-sided, by the difference). Successive slots are correlated, so the variation by chance is
+taken from blocks of a twelfth of the window, after removing a line and the best-fitting step.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from loadsim.statistics.bins import Hits, Series, bins_in, excess, slow_and_all
 from loadsim.statistics.comparison import one_critical_t
 
 FALSE_ALARMS = 0.01
-"""About this share of steady windows is called unsteady, a quarter by each of the four tests. It doubles for times
-that are correlated over a fiftieth of the window."""
+"""About this share of steady windows is called unsteady, a quarter by each of the four tests. The share doubles for
+times that are correlated over a fiftieth of the window."""
 
 LEAST_SLOTS = 40
 LEAST_SLOW = 100
-"""The least number of hits slower than the median, or than the 95th percentile, for a valid test."""
+"""The fewest hits slower than the median, or than the 95th percentile, for a valid test."""
 
 BLOCKS = 12
-"""Blocks of the window. With fewer, tests find too little; with more, they find false trends."""
+"""The number of blocks in the window. With fewer, tests find too little; with more, they find false trends."""
 
 _STEPS = 40
-"""A step is tried at this number of positions in the window."""
+"""The number of positions in the window at which a step is tried."""
 
 _FIGURES: Mapping[int, Sequence[int]] = {50: range(10, 100, 10), 95: (95,)}
-"""The percentile that names a figure, and those that it is computed from."""
+"""The percentile that names a figure, and the percentiles that it is computed from."""
 
 _EACH = FALSE_ALARMS / (2 * len(_FIGURES))
 
 
 def trends(hits: Sequence[Hits], window_s: Window, driver: str = "") -> tuple[Finding, ...]:
-    """Return the trends in the times of a driver: at most one of the median and one of the 95th percentile.
+    """Return the trends in a driver's times: at most one in the median and one in the 95th percentile.
 
-    Shares are of the weighted hits that took longer than the percentile of their task, in the first quarter of the
-    window and in the last one.
+    Shares are of the weighted hits, in the window's first and last quarters, that took longer than their task's
+    percentile.
 
-    Tasks with a weight count, or all if none has one. Windows of fewer than 40 slots are not tested, nor the median of
-    fewer than 200 hits and the 95th percentile of fewer than 2,000.
+    Tasks with a weight count, or all tasks if none has one. Windows of fewer than 40 slots are not tested, nor the
+    median of fewer than 200 hits or the 95th percentile of fewer than 2,000.
     """
     slots = bins_in(window_s)
     scored = [task for task in hits if task.weight > 0] or list(hits)
     many = sum(len(task) for task in scored)
-    looked_at = [percent for percent in _FIGURES if many * (100 - percent) >= 100 * LEAST_SLOW]
+    tested = [percent for percent in _FIGURES if many * (100 - percent) >= 100 * LEAST_SLOW]
     if slots < LEAST_SLOTS:
         return ()
-    found = (_trend(scored, slots, percent, driver) for percent in looked_at)
-    return tuple(trend for trend in found if trend)
+    candidates = (_trend(scored, slots, percent, driver) for percent in tested)
+    return tuple(trend for trend in candidates if trend)
 
 
 def _trend(tasks: Sequence[Hits], slots: int, named_by: int, driver: str) -> Finding | None:
@@ -85,11 +85,11 @@ def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, 
 
 
 def _trend_of(figure: Series) -> Code | None:
-    """Return the code of the stronger test; None if neither is significant."""
+    """Return the code for the stronger test; None if neither is significant."""
     at = np.arange(len(figure)) / len(figure)
     residuals = _without_line_and_step(figure)
     sums = np.bincount((at * BLOCKS).astype(np.int64), weights=residuals, minlength=BLOCKS)
-    degrees = BLOCKS - 4  # less two for the line, and two for the step's place and height
+    degrees = BLOCKS - 4  # minus two for the line, and two for the step's position and height
     long_run = float(sums @ sums) / degrees * BLOCKS / len(figure)
     if long_run <= 0:
         return None
@@ -115,7 +115,7 @@ def _without_line_and_step(figure: Series) -> Series:
 
 @lru_cache(maxsize=4)
 def _lines_and_steps(slots: int) -> NDArray[np.float64]:
-    """Return an orthonormal basis (slots by 3) of a constant, a line and a step, for each place of the step."""
+    """Return an orthonormal basis (slots by 3) of a constant, a line and a step, for each position of the step."""
     at = np.arange(slots) / slots
     steps = [np.column_stack([np.ones(slots), at, at < step / _STEPS]) for step in range(1, _STEPS)]
     return np.asarray(np.linalg.qr(np.stack(steps))[0])
