@@ -1,7 +1,7 @@
 """Dataclasses as JSON values.
 
-JSON has no infinity, and `null` already means that nothing was measured. An infinite time is therefore the text "inf",
-which `float()` accepts.
+JSON has no infinity, and `null` already means that nothing was measured. So an infinite time is the text "inf", which
+`float()` accepts.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from loadsim.findings.finding import Finding
 INFINITE = "inf"
 
 OPTIONAL = {"optional": True}
-"""Metadata of a field that is left out if it is None."""
+"""Metadata of a field that is omitted if it is None."""
 
 INLINE = {"inline": ""}
-"""Metadata of a field whose own fields stand in its place."""
+"""Metadata of a field that is replaced by its own fields."""
 
 
 def keyed(value: Any) -> dict[str, Any]:
-    """Return what a dataclass has under the keys of its JSON object: the names of its fields, in their order."""
-    found: dict[str, Any] = {}
-    for one in fields(value):
-        own = getattr(value, one.name)
-        if "inline" in one.metadata:
-            found |= {f"{one.metadata['inline']}{key}": below for key, below in keyed(own).items()}
-        elif own is not None or not one.metadata.get("optional"):
-            found[one.name] = own
-    return found
+    """Return a dataclass's values by the keys of its JSON object, in order."""
+    values: dict[str, Any] = {}
+    for field in fields(value):
+        own = getattr(value, field.name)
+        if "inline" in field.metadata:
+            values |= {f"{field.metadata['inline']}{key}": below for key, below in keyed(own).items()}
+        elif own is not None or not field.metadata.get("optional"):
+            values[field.name] = own
+    return values
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as JSON has it; a dataclass is an object."""
+    """Convert a value for JSON; a dataclass becomes an object."""
     if isinstance(value, Finding):
         return value.document
     if isinstance(value, Code):

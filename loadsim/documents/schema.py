@@ -1,4 +1,4 @@
-"""Scalars with units, for the fields of a document, and the names that errors suggest."""
+"""Scalars with units for the fields of documents, and the names that errors suggest."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from loadsim.documents.typed import Reads, mismatch, nearest, show
 
 
 def nearest_path(name: object, names: Iterable[str]) -> str | None:
-    """Return the name such as loadsim-5.5/medium that is most similar to this one, also to its last part, or None.
+    """Return the name, such as loadsim-5.5/medium, that this one resembles in whole or in its last part, or None.
 
-    Of several names with the same last part, it is the last one.
+    If several names have the same last part, return the last of them.
     """
     names = list(names)
     last_parts = {known.rpartition("/")[2]: known for known in names}
@@ -22,13 +22,13 @@ def nearest_path(name: object, names: Iterable[str]) -> str | None:
 
 
 def with_nearest(name: object, names: Iterable[str]) -> str:
-    """Return a wrong name as errors show it, with the name that is probably meant."""
+    """Format a wrong name for an error, with the name that was probably meant."""
     near = nearest_path(name, names)
     return show(name) + (f" (perhaps {near})" if near else "")
 
 
 NAME_OR_PATH = "name or path"
-"""The words for a shipped file, or one of the user's."""
+"""The words for a shipped file or the user's own."""
 
 
 def _number(value: object) -> float | None:
@@ -38,7 +38,7 @@ def _number(value: object) -> float | None:
 
 
 MOST_WHOLE = 2**53
-"""Whole numbers above it have no exact floating-point number."""
+"""The largest whole number up to which all are exact as floating-point numbers."""
 
 
 def whole(least: int, most: int = MOST_WHOLE) -> Reads:
@@ -58,7 +58,7 @@ def _amount(value: object) -> float:
     number = _number(value)
     if number is None or number < 0:
         raise mismatch("a number of at least 0")
-    if number > 1e15:  # beyond, microseconds and sums lose digits
+    if number > 1e15:  # above this, microseconds and sums lose digits
         raise mismatch("a number of at most 1e15")
     return number
 
@@ -80,7 +80,7 @@ _DURATION = re.compile(
 
 
 LONGEST_S = 366 * 24 * 3600.0
-"""The longest duration. A typing error above it would plan or wait endlessly."""
+"""The longest duration. With a longer one, surely a typing error, a plan or wait would never end."""
 
 
 def _duration(value: object) -> float:
@@ -128,7 +128,7 @@ def _switch(value: object) -> bool:
 
 
 def matching(pattern: str, expected: str) -> Reads:
-    """Accept a text that this pattern matches as a whole; `expected` describes it."""
+    """Accept a text that matches the whole pattern, which `expected` describes."""
     compiled = re.compile(pattern, re.ASCII)
 
     def read(value: object) -> str:

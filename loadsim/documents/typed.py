@@ -1,4 +1,4 @@
-"""Values of the types that annotations state, read from documents: mappings, lists and scalars of YAML or JSON.
+"""Reading of annotated types from documents, which are mappings, lists and scalars from YAML or JSON.
 
 Pydantic would add 110 ms to the 270 ms of `loadsim log answer`, and 140 ms to the 120 ms of reading a scenario.
 """
@@ -20,7 +20,7 @@ LONGEST_SHOWN = 60
 """The most characters of a value that an error shows."""
 
 Reader = Callable[[Any], Any]
-"""Returns the value of a type for a value of a document. Raises `Wrong`."""
+"""Converts a document's value into a value of a type. Raises `Wrong`."""
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
@@ -30,9 +30,9 @@ _OPEN = object()
 
 
 class Wrong(ValueError):
-    """A value that is not of its type: the words for what was expected, the value, and the keys that lead to it.
+    """A value of the wrong type: a description of the expected one, the value, and the keys that lead to it.
 
-    `text` stands for the value in errors. `others` are further mistakes in the same document.
+    `text` replaces the value in errors. `others` are further mistakes in the same document.
     """
 
     def __init__(self, expected: str, found: Any = _OPEN, *keys: Any, text: str | None = None) -> None:
@@ -41,7 +41,7 @@ class Wrong(ValueError):
         self.others: list[Wrong] = []
 
     def within(self, value: Any, *keys: Any) -> list[Wrong]:
-        """Return all mistakes in a value, which these keys lead to."""
+        """Return all mistakes in a value that is found under these keys."""
         mistakes = [self, *self.others]
         for wrong in mistakes:
             wrong.keys = (*keys, *wrong.keys)
@@ -52,13 +52,13 @@ class Wrong(ValueError):
 def mismatch(expected: str, found: str | None = None, at: tuple[Any, ...] = ()) -> Wrong:
     """Return the exception for a field that is not as expected.
 
-    `at` is the path below the field; `found` is a text in place of the value.
+    `at` is the path below the field; `found` is a text to show instead of the value.
     """
     return Wrong(expected, _OPEN, *at, text=found)
 
 
 def mismatches(mistakes: Sequence[Wrong]) -> Wrong:
-    """Return the exception for several mistakes, at least one."""
+    """Return the exception for one or more mistakes."""
     first, *others = mistakes
     for wrong in mistakes:
         wrong.others = []
@@ -67,7 +67,7 @@ def mismatches(mistakes: Sequence[Wrong]) -> Wrong:
 
 
 def show(value: object) -> str:
-    """Return a found value in a few characters; lists and mappings only by their type."""
+    """Describe a found value in a few characters; lists and mappings only by their type."""
     match value:
         case None:
             return "nothing"
@@ -84,11 +84,11 @@ def show(value: object) -> str:
 
 
 SIMILAR = 0.75
-"""The least ratio of similar names. With less, `users` is like `cluster`, and `profile` like `probes`."""
+"""The least similarity of names. A lower one would match `users` with `cluster`, and `profile` with `probes`."""
 
 
 def nearest(name: object, names: Iterable[str]) -> str | None:
-    """Return the name that ends with this one, or else the most similar one; None if there is no such name."""
+    """Return the name that ends with this one, or else the most similar name; None if nothing is similar."""
     from difflib import get_close_matches
 
     folded, wanted = {known.casefold(): known for known in names}, str(name).casefold()
@@ -101,7 +101,7 @@ def nearest(name: object, names: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Bounds of a number; `above`: the least one is excluded."""
+    """Bounds of a number; with `above`, the lower bound is excluded."""
 
     least: float
     most: float
@@ -114,7 +114,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reads:
-    """A value is made by `read`. `words` name the accepted values in the reference."""
+    """The annotation of a value that `read` makes. `words` describe accepted values in the reference."""
 
     read: Reader
     words: str = ""
@@ -122,24 +122,24 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class ReadAs:
-    """A value is read as `section` (a strict dataclass), and converted with `make`."""
+    """The annotation of a value that is read as `section` (a strict dataclass), and converted by `make`."""
 
     section: Any
     make: Reader
 
 
 _KEYS: dict[type, Mapping[str, str]] = {}
-"""The keys of the fields of classes whose documents must not have other keys."""
+"""The fields' keys in classes whose documents must not have other keys."""
 
 
 def closed(of: type[T]) -> type[T]:
-    """Decorate a dataclass whose fields are the only keys of a document."""
+    """Decorate a dataclass whose documents must have no keys but its fields."""
     _KEYS[of] = {field.name: field.name for field in fields(of)}  # type: ignore[arg-type]
     return of
 
 
 def strict(of: type[T]) -> type[T]:
-    """Decorate a closed dataclass. The key of a field is in its metadata, or its name without `_s`."""
+    """Decorate a closed dataclass. A field's key is in its metadata; otherwise it is the name without `_s`."""
     _KEYS[of] = keys_of(of)
     return of
 
@@ -152,7 +152,7 @@ def keys_of(of: Any) -> dict[str, str]:
 
 
 def value_of(of: Any, document: Any) -> Any:
-    """Return a document as a value of a type. Raises `Wrong`."""
+    """Read a document as a value of a type. Raises `Wrong`."""
     return reader(of)(document)
 
 
@@ -161,8 +161,8 @@ def reader(of: Any) -> Reader:
     """Return the reader of a type.
 
     Types: bool, str, finite numbers, `Literal`, unions, tuples, mappings, and classes with fields: dataclasses, named
-    tuples and typed dictionaries, which are mappings in documents. Unknown keys pass, unless a class is `closed` or
-    `strict`. An `Annotated` type has one of the annotations above, or functions that return their argument, or raise
+    tuples and typed dictionaries, which are mappings in documents. Unknown keys are ignored, unless a class is `closed`
+    or `strict`. An `Annotated` type has one of the annotations above, or functions that return their argument or raise
     `Wrong`.
     """
     origin, arguments = get_origin(of), get_args(of)
@@ -227,7 +227,7 @@ def _checked(read: Reader, check: Reader) -> Reader:
 
 
 def _one_of(readers: Sequence[Reader], optional: bool) -> Reader:
-    """Return the reader of a union: the first type that fits. Only the last one may have keys."""
+    """Return the reader of a union, which takes the first type that fits. Only the last type may have keys."""
 
     def read(value: Any) -> Any:
         if value is None and optional:
@@ -278,7 +278,7 @@ def _mapping(read_key: Reader, read: Reader) -> Reader:
 
 @cache
 def _fields(of: Any) -> tuple[Mapping[str, tuple[str, Reader]], frozenset[str]]:
-    """Return the names and readers of a class's fields by key, and the keys that a document must have."""
+    """Return the names and readers of a class's fields by key, and the required keys."""
     hints, keys = get_type_hints(of, include_extras=True), _KEYS.get(of, {})
     if is_dataclass(of):
         optional = {field.name for field in fields(of) if not field.default is field.default_factory is MISSING}
@@ -293,8 +293,8 @@ def _record(of: Any) -> Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise Wrong("a mapping", value)
-        readers, needed = _fields(of)  # found when a document first has the class: this takes a millisecond
-        # A misspelt key is not missing as well.
+        readers, needed = _fields(of)  # computed for the first document of the class: this takes a millisecond
+        # The key that a misspelt one stands for is not reported as missing, too.
         strange = [key for key in value if key not in readers] if of in _KEYS else []
         meant = {key: nearest(key, readers) for key in strange[:MOST_SHOWN]}  # a slow search
         mistakes = [_unknown(key, readers, meant.get(key)) for key in strange]
@@ -320,7 +320,7 @@ def _unknown(key: object, keys: Iterable[str], meant: str | None) -> Wrong:
 
 
 def _values(items: Iterable[tuple[object, Any]], readers: Iterable[Reader]) -> list[Any]:
-    """Return the values of these items as each reader makes them."""
+    """Return the values that the readers make of these items."""
     made, mistakes = [], list[Wrong]()
     for (key, value), read in zip(items, readers, strict=False):
         try:

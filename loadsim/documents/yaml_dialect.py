@@ -1,4 +1,4 @@
-"""The YAML of loadsim's files, by PyYAML, which processes that read and write none do not import."""
+"""The YAML of loadsim's files. It uses PyYAML, which is not imported by processes without YAML."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MOST_MERGED = 100_000
 
 
 class RepeatedKey(yaml.constructor.ConstructorError):
-    """A mapping has a key, the `problem`, twice."""
+    """A mapping repeats a key, the `problem`."""
 
 
 class Loader(yaml.SafeLoader):
-    """Safe YAML with fewer surprises: keys are unique, 1:30 is no number, 010 is not eight."""
+    """Safe YAML with fewer surprises: keys are unique, 1:30 is not a number, 010 is not eight."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Reject a repeated key."""
@@ -50,7 +50,7 @@ Loader.add_implicit_resolver(
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes text that the YAML standard or `Loader` would read as a number."""
+    """Quotes text that standard YAML or `Loader` would read as a number."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  (as in the library's own classes)
         first: [*resolvers, *Loader.yaml_implicit_resolvers.get(first, ())]
@@ -59,7 +59,7 @@ class Dumper(yaml.SafeDumper):
 
 
 def lines_of(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the key path of each value of a text, and the line, from 1, in which it begins."""
+    """Yield the key path of each value in a text, and the line, from 1, where it begins."""
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
@@ -74,7 +74,7 @@ def _lines(node: yaml.Node | None, path: tuple[str, ...]) -> Iterator[tuple[tupl
     elif isinstance(node, yaml.SequenceNode):
         below = [(str(index), value, value) for index, value in enumerate(node.value)]
     for name, place, value in below:
-        if name == "<<":  # merged keys: one mapping may stand here for very many
+        if name == "<<":  # merge keys can repeat one mapping very often
             continue
         here = (*path, name)
         yield here, place.start_mark.line + 1

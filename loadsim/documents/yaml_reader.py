@@ -1,4 +1,4 @@
-"""Strict reading of YAML: anything unexpected is an error of one line that names file, key, expected and found.
+"""Strict reading of YAML: anything unexpected is a one-line error that names file, key, expected and found.
 
 This module reads files into documents of mappings, lists and scalars; `typed` turns documents into dataclasses.
 """
@@ -23,7 +23,7 @@ from loadsim.files import mode_at, read_text, real_path
 _LONGEST_PATH = 200
 _LONGEST_INDEX = 9
 _SECRET = (*("password", "password_file", "password_env", "manifest_key", "token_file"), "accounts")
-"""Keys whose values are never shown. Some hold no password, but a user may put one there by mistake."""
+"""Keys whose values are never shown. Some should hold no password, but one may be put there by mistake."""
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
@@ -34,10 +34,10 @@ Key = tuple[str | int, ...]
 
 
 class Problems:
-    """Errors of several checks.
+    """Collected errors of several checks.
 
-    `with problems:` records the error of its block, after which the program continues behind the block. `check()`
-    raises what was recorded.
+    `with problems:` records the error of its block, and the program continues after the block. `check()` raises the
+    recorded errors.
     """
 
     def __init__(self) -> None:
@@ -60,19 +60,19 @@ class Problems:
 
 
 class SourceLines:
-    """The lines of a YAML text in which its values begin, by their key paths."""
+    """The lines where the values of a YAML text begin, by key path."""
 
     def __init__(self, text: str = "") -> None:
         self._text = text
 
     def of(self, key: Key) -> int:
-        """Return the line, from 1, of a key or of the nearest one above it that is in the text; 0 if none is."""
+        """Return the line, from 1, of a key, or of its nearest parent in the text; 0 if there is none."""
         parts = _parts(key)
         return next((self._lines[parts[:end]] for end in range(len(parts), 0, -1) if parts[:end] in self._lines), 0)
 
     @cached_property
     def _lines(self) -> dict[tuple[str, ...], int]:
-        """Compute the lines when the first one is needed: most files have no error."""
+        """All lines, computed when first needed: most files have no error."""
         from loadsim.documents.yaml_dialect import lines_of
 
         lines: dict[tuple[str, ...], int] = {}
@@ -82,12 +82,12 @@ class SourceLines:
 
 
 def _parts(key: Key) -> tuple[str, ...]:
-    """Return the parts of the names in a key path: criteria have dots in place of nested mappings."""
+    """Split the names in a key path: criteria have dots instead of nested mappings."""
     return tuple(part for name in key for part in str(name).split("."))
 
 
 def path_text(key: Key) -> str:
-    """Return the notation of a key path, such as topology[0].users."""
+    """Write a key path, such as topology[0].users."""
     text = ""
     for part in key:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -100,19 +100,19 @@ def _cut(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a document: its file, the key paths that the command line has set, and the lines of the others."""
+    """The origin of a document: its file, the key paths set on the command line, and the lines of the others."""
 
     file: str
     overridden: tuple[Key, ...] = ()
     lines: SourceLines = field(default_factory=SourceLines, repr=False, compare=False)
 
     def error(self, key: Key, expected: str, found: object) -> ConfigError:
-        """Return the error for the value at `key`, which is shown unless it may be a password."""
+        """Return the error for the value at `key`, showing the value unless it may be a password."""
         hidden = found is not None and bool(key) and (key[-1] in _SECRET or key[0] == "monitors")
         return self.error_saying(key, expected, "a value that is not shown" if hidden else show(found))
 
     def error_saying(self, key: Key, expected: str, found: str) -> ConfigError:
-        """Return the error for the value at `key`, with a text for the value."""
+        """Return the error for the value at `key`, with a text in place of the value."""
         text = f"{self.where(key)}: expected {expected}, found {found}"
         return ConfigError(text) if self._is_set(key) else ConfigError(text, self.file, self.lines.of(key))
 
@@ -128,14 +128,14 @@ class Origin:
         return any(key[: len(path)] == path for path in self.overridden)
 
     def where(self, key: Key) -> str:
-        """Return the key with its file, or the setting that it comes from."""
+        """Return the key with its file, or with the setting that it comes from."""
         if self._is_set(key):
             return f"--set {_cut(printable('.'.join(map(str, key))))}"
         return f"{self.file}: {path_text(key)}" if key else self.file
 
 
 def parse(of: Any, document: object, origin: Origin, at: Key = ()) -> Any:
-    """Return a document, or the part of it at a key path, as a value of a type. Raises `ConfigError` with all."""
+    """Read a document, which is at this key path, as a value of a type. Raises `ConfigError` with all mistakes."""
     try:
         return value_of(of, document)
     except Wrong as wrong:
@@ -152,7 +152,7 @@ def _problem(wrong: Wrong, origin: Origin) -> ConfigError:
 
 
 MOST_VALUES = 100_000
-"""The most values in a document. An alias counts as all values that it repeats: a few lines can repeat billions."""
+"""The most values in a document, counting all that aliases repeat: a few lines can repeat billions."""
 
 MOST_LEVELS = 40
 """The deepest nesting of lists and mappings."""
@@ -162,7 +162,7 @@ MOST_NUMBER = 10**300
 
 
 _QUOTED = re.compile(r" '(?!<|\\?.').*'")
-"""Text of the user in errors of PyYAML (a tag, an alias), unlike kinds of tokens (<block end>) and characters."""
+"""The user's own text in PyYAML's errors (a tag, an alias), unlike kinds of tokens (<block end>) and characters."""
 
 
 def read_yaml(text: str, name: str) -> Any:
@@ -182,22 +182,22 @@ def read_yaml(text: str, name: str) -> Any:
         raise ConfigError(f"{name}{line}: expected YAML, found an error: {problem}") from None
     except (yaml.YAMLError, RecursionError):
         raise ConfigError(f"{name}: expected YAML, found characters or nesting that YAML does not allow") from None
-    except (ValueError, LookupError, TypeError, AttributeError):  # raised for a tag (!!int) on another type
-        raise ConfigError(f"{name}: expected YAML, found a value that is not of the type of its tag") from None
+    except (ValueError, LookupError, TypeError, AttributeError):  # raised if a tag (!!int) does not fit the value
+        raise ConfigError(f"{name}: expected YAML, found a value that does not fit its tag") from None
     _check_values(document, name, [MOST_VALUES], MOST_LEVELS)
     return document
 
 
 def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
-    """Reject values that no key can have (dates, bytes, sets), and documents above the limits. Raises `ConfigError`.
+    """Reject values that no key can have (dates, bytes, sets), and documents beyond the limits. Raises `ConfigError`.
 
-    `left` counts down the values that are still allowed. A value that contains itself exceeds `levels`.
+    `left` counts down the remaining values. A value that contains itself exceeds `levels`.
     """
     left[0] -= 1
     if left[0] < 0:
         raise ConfigError(f"{name}: expected at most {MOST_VALUES} values, aliases counted, found more")
     if not levels:
-        raise ConfigError(f"{name}: expected at most {MOST_LEVELS} lists and mappings in each other, found more")
+        raise ConfigError(f"{name}: expected at most {MOST_LEVELS} nested lists and mappings, found more")
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str | int | float | None):
@@ -209,7 +209,7 @@ def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
             _check_values(inner, name, left, levels - 1)
     elif isinstance(value, str):
         if "\0" in value or (not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value)):
-            raise ConfigError(f"{name}: expected texts without NUL and halves of characters, found one with them")
+            raise ConfigError(f"{name}: expected texts without NUL and surrogates, found one with them")
     elif isinstance(value, int):
         if abs(value) > MOST_NUMBER:
             raise ConfigError(f"{name}: expected whole numbers of at most 300 digits, found a longer one")
@@ -218,7 +218,7 @@ def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
 
 
 def read_document(path: Path, name: str) -> tuple[dict[str, Any], Origin]:
-    """Read a YAML file with a mapping; return it with its origin, called `name`. Raises `ConfigError`."""
+    """Read a mapping from a YAML file; return it with its origin, named `name`. Raises `ConfigError`."""
     text = read_text(path, name)
     document = read_yaml(text, name)
     if not isinstance(document, dict):
@@ -248,7 +248,7 @@ def write_yaml(document: object) -> str:
 def override(document: dict[str, Any], settings: Sequence[str]) -> tuple[Key, ...]:
     """Apply settings such as `topology.0.users=200` to the document, and return their key paths.
 
-    Missing keys are created, missing list indices are not. Values are YAML. Raises `ConfigError`.
+    Missing keys are created, but not missing list indices. Values are YAML. Raises `ConfigError`.
     """
     problems, keys = Problems(), []
     for setting in settings:
@@ -302,14 +302,14 @@ def shipped(kind: str) -> Path:
 
 @cache
 def known(kind: str) -> Sequence[str]:
-    """Return the names of the shipped files of this kind, sorted; `weights` is no profile."""
+    """Return the sorted names of the shipped files of this kind; `weights` is not a profile."""
     root = shipped(kind)
     names = (path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml"))
     return sorted(name for name in names if (kind, name) != ("profiles", "weights"))
 
 
 def expected_file(kind: str) -> str:
-    """Return the text of errors for an unknown file: the shipped names, or a path."""
+    """Return what errors for an unknown file expect: the shipped names, or a path."""
     return f"one of {', '.join(known(kind))}, or the path of a .yaml file"
 
 
@@ -321,7 +321,7 @@ def as_absolute(kind: str, reference: str, found: tuple[Path, str] | None) -> st
 def resolve_path(path: str, directory: Path | None) -> Path:
     """Return the file that a path in a file refers to.
 
-    A path is relative to the directory of that file, or else to the working directory, so that
+    Paths are relative to that file's directory or, failing that, to the working directory, so that
     `--set accounts.csv=users.csv` works.
     """
     near = (directory or Path()) / path
@@ -336,7 +336,7 @@ def _mode(path: Path) -> int:
 
 
 def located(kind: str, reference: str, directory: Path | None = None) -> tuple[Path, str]:
-    """Return the file that `locate` returns. Raises `ConfigError` if there is none."""
+    """Return the result of `locate`. Raises `ConfigError` if there is none."""
     if (place := locate(kind, reference, directory)) is None:
         shown = with_nearest(reference, known(kind))
         raise ConfigError(f"{kind.removesuffix('s')}: expected {expected_file(kind)}, found {shown}")
@@ -344,7 +344,7 @@ def located(kind: str, reference: str, directory: Path | None = None) -> tuple[P
 
 
 def locate(kind: str, reference: str, directory: Path | None) -> tuple[Path, str] | None:
-    """Return the file of a shipped name or a path, with its name for errors; None if it is neither."""
+    """Find a file by its shipped name or path; return it with its name for errors, or None."""
     if reference in known(kind):
         return shipped(kind) / f"{reference}.yaml", f"{kind}/{reference}.yaml"
     path = resolve_path(reference, directory)

@@ -1,4 +1,4 @@
-"""The event loop of a process, its orderly end after a signal, and groups of tasks."""
+"""A process's event loop, its orderly end after a signal, and groups of tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def fastest_loop() -> LoopFactory | None:
-    """Return the factory of uvloop's loops if it is installed (`loadsim[fast]`); None for asyncio's own."""
+    """Return uvloop's loop factory if it is installed (`loadsim[fast]`); None for asyncio's own loop."""
     if find_spec("uvloop") is None:
         return None
     factory: LoopFactory = import_module("uvloop").new_event_loop
@@ -27,7 +27,7 @@ def fastest_loop() -> LoopFactory | None:
 def run(main: Coroutine[Any, Any, T], loop_factory: LoopFactory | None = None) -> T:
     """Run a coroutine to its end. A signal cancels it once; after its clean-up, raise `KeyboardInterrupt`.
 
-    asyncio's own way interrupts the clean-up at the second Ctrl-C, and leaves tasks behind that log errors.
+    By default, asyncio interrupts the clean-up at the second Ctrl-C, and leaves tasks behind that log errors.
     """
     signalled = False
     task: asyncio.Task[T] | None = None
@@ -53,7 +53,7 @@ def run(main: Coroutine[Any, Any, T], loop_factory: LoopFactory | None = None) -
 
 @contextmanager
 def calls_on_signal(act: Callable[[], object]) -> Iterator[None]:
-    """In the block, each SIGINT or SIGTERM makes the running loop call `act` instead of ending the process."""
+    """Make each SIGINT or SIGTERM in the block call `act` in the running loop instead of ending the process."""
     loop = asyncio.get_running_loop()
 
     def on_signal(_: bool) -> None:
@@ -65,7 +65,7 @@ def calls_on_signal(act: Callable[[], object]) -> Iterator[None]:
 
 @asynccontextmanager
 async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
-    """Yield a task group whose block raises the first error of several itself, without a group around it."""
+    """Yield a task group whose block raises the first of several errors, without an exception group."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -75,9 +75,9 @@ async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
 
 @asynccontextmanager
 async def background_tasks(*endless: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run endless coroutines until the block ends. If one of them fails, the block raises the same error."""
+    """Run endless coroutines until the block ends. If one of them fails, the block raises its error."""
     async with task_group() as group:
-        tasks = [group.create_task(each) for each in endless]
+        tasks = [group.create_task(coroutine) for coroutine in endless]
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""The limit of open files: an engine needs some for each user, and would meet the limit in the middle of a run."""
+"""The limit of open files: an engine needs some per user, and would hit the limit in the middle of a run."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import resource
 from loadsim.errors import ConfigError
 
 FILES_PER_USER = 2
-"""A connection to the mailbox, and the connection of a message in submission."""
+"""A connection to the mailbox, and one for submitting a message."""
 
 OTHER_FILES = 64
 
 
 def open_files_needed(users: int, further: int = 0) -> int:
-    """Return how many open files an engine with these users needs; `further` are connections beyond one for each."""
+    """Return how many open files an engine needs for its users; `further` are connections beyond one per user."""
     return FILES_PER_USER * users + further + OTHER_FILES
 
 
 def raise_open_file_limit(users: int, further: int = 0) -> None:
-    """Raise the soft limit of open files to the need of an engine's users; engines inherit it.
+    """Raise the soft limit of open files to what an engine's users need; engines inherit it.
 
-    The users may have `further` connections to mailboxes, beyond one for each. Raises `ConfigError` if the hard limit
-    is too low; only root can raise that.
+    The users may have `further` connections to mailboxes beyond one each. Raises `ConfigError` if the hard limit is too
+    low; only root can raise that.
     """
     needed = open_files_needed(users, further)
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)

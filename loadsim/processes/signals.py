@@ -1,7 +1,7 @@
-"""Signals that end a command: Ctrl-C, SIGTERM, a closed terminal. The first ends it, further ones have no effect.
+"""Signals that end a command: Ctrl-C, SIGTERM, a closed terminal. The first ends it; further ones have no effect.
 
 Users often press Ctrl-C twice, and `timeout` signals a process and its group. A second signal must not interrupt the
-clean-up that the first one began: it is ignored, unless there is a handler for it.
+clean-up after the first: it is ignored, unless there is a handler for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from threading import current_thread, main_thread
 from types import FrameType
 
 Handler = Callable[[bool], None]
-"""Called at a signal, at any point of the program; the argument is true for the first signal."""
+"""Called on a signal, at any point of the program; the argument is true for the first signal."""
 
 
 class _Signals:
@@ -30,7 +30,7 @@ class _Signals:
         self.act(first)
 
     def act(self, first: bool) -> None:
-        """Do what a signal does now."""
+        """React to a signal now."""
         if self.handler is not None:
             self.handler(first)
         elif first:
@@ -42,9 +42,9 @@ _signals = _Signals()
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """In the block, the first signal raises `KeyboardInterrupt`, or goes to the handler of `handled_by`.
+    """Make the first signal in the block raise `KeyboardInterrupt`, or call the handler of `handled_by`.
 
-    After a signal, all are ignored at the end of the block: the process is exiting.
+    After a signal, the end of the block ignores all further ones: the process is exiting.
     """
     _signals.any = False
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
@@ -59,9 +59,9 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def noticed_signals() -> Callable[[], bool]:
-    """Return a function that returns True if a signal has come since this call, even one that a handler took.
+    """Return a function that tells whether a signal has arrived since this call, even one that a handler received.
 
-    A run that has done its work ends as usual after a signal. A sequence of runs asks this before the next one.
+    A run that has done its work ends as usual after a signal. A sequence of runs checks this before the next run.
     """
     before = _signals.count
     return lambda: _signals.count > before
@@ -69,9 +69,9 @@ def noticed_signals() -> Callable[[], bool]:
 
 @contextmanager
 def handled_by(handler: Handler, *, even_if_ignored: bool = False) -> Iterator[None]:
-    """In the block, each signal calls `handler` and raises nothing. Signals arrive in the main thread only.
+    """Make each signal in the block call `handler` and raise nothing. Signals arrive only in the main thread.
 
-    `even_if_ignored`: also SIGINT and SIGTERM that the process ignored, as after `&` in a script.
+    `even_if_ignored` includes SIGINT and SIGTERM that the process was ignoring, as after `&` in a script.
     """
     if current_thread() is not main_thread():
         yield
@@ -89,7 +89,7 @@ def handled_by(handler: Handler, *, even_if_ignored: bool = False) -> Iterator[N
 
 @contextmanager
 def delayed_signals() -> Iterator[None]:
-    """Delay what signals in the block do to its end."""
+    """Delay the effect of signals until the end of the block."""
     delayed: list[bool] = []
     with handled_by(delayed.append):
         yield
