@@ -1,4 +1,4 @@
-"""The result of an audit, `audit.json` in a run directory: counts, and some of the faults as findings."""
+"""The result of an audit, `audit.json` in a run directory: counts, and findings on the first faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "audit.json"
 MOST_BYTES = 1 << 24
 
 MOST_UNKNOWN_SHARE = 0.01
-"""The share of messages in unknown places, by commands that failed, above which a run fails: that of failed tasks."""
+"""A run fails if commands failed so that a larger share of messages is in unknown places."""
 
 AUDITED = (
     *(Code.MAIL_LOST, Code.MAIL_DUPLICATED, Code.MAIL_ALTERED, Code.LINE_ENDS, Code.MAIL_MISDELIVERED),
@@ -33,12 +33,12 @@ AUDITED = (
 
 def _finding(document: Any) -> Finding:
     try:
-        found = Finding.read(document)
+        fault = Finding.read(document)
     except (ValueError, TypeError, LookupError, AttributeError):
         raise Wrong("a finding", document) from None
-    if found.code not in (*AUDITED, Code.MAILBOX_UNREAD) or found.severity is not found.code.severity:
+    if fault.code not in (*AUDITED, Code.MAILBOX_UNREAD) or fault.severity is not fault.code.severity:
         raise Wrong("a finding of an audit", document)
-    return found
+    return fault
 
 
 def _counts(counts: Mapping[str, int]) -> Mapping[str, int]:
@@ -57,11 +57,11 @@ def _statuses(bounces: Mapping[str, int]) -> Mapping[str, int]:
 
 
 class AuditRecord(NamedTuple):
-    """The result of the audit of a run, which has read this number of `mailboxes` with these `messages`.
+    """The result of a run's audit, which read this number of `mailboxes` and `messages`.
 
-    `unread` are the mailboxes that it could not read. Of those that it has read, `unjudged` are of users whose records
-    are not whole, or, `by_plugins`, who do tasks of plug-ins. `unknown` messages of the others are in one of the
-    folders where they may be. `bounces` are delivery reports about loadsim's messages by their status (RFC 3463), or
+    `unread` counts mailboxes that it could not read. Of those that it read, `unjudged` belong to users whose records
+    are incomplete, or (`by_plugins`) who do plug-ins' tasks. `unknown` messages of the other users are in one of the
+    folders where they may be. `bounces` counts delivery reports about loadsim's messages by status (RFC 3463) or
     `unknown`, and automatic replies to them. `counts` has the number of faults by code, `findings` the first of each
     code. Faults that the run's scenario has `allowed` miss no criterion.
     """
@@ -80,17 +80,17 @@ class AuditRecord(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        return self._asdict() | {"findings": [one.document for one in self.findings]}
+        return self._asdict() | {"findings": [fault.document for fault in self.findings]}
 
     def judged(self, most_lost: float) -> list[Finding]:
-        """Return the findings of the run's verdict: one for all faults, and what was left out.
+        """Return the findings for the run's verdict: one for all faults, and those on mail that was not judged.
 
         `most_lost` is the share of users whose loss only degrades a run.
         """
         found = []
         unjudged = self.unjudged - self.by_plugins
         if left := self.unread + unjudged:
-            whys = (str(one.values["why"]) for one in self.findings if one.code is Code.MAILBOX_UNREAD)
+            whys = (str(fault.values["why"]) for fault in self.findings if fault.code is Code.MAILBOX_UNREAD)
             why = next(whys, "the records of their users are not whole")
             values: dict[str, Value] = {"left": left, "accounts": self.mailboxes + self.unread, "why": why}
             incomplete = self.unread or unjudged / max(1, self.mailboxes) > most_lost
@@ -114,7 +114,7 @@ class AuditRecord(NamedTuple):
 
     @property
     def missed(self) -> dict[str, int]:
-        """The number of faults by code, without those that are allowed."""
+        """The number of faults by code, without allowed ones."""
         return {code: count for code, count in self.counts.items() if count and code not in self.allowed}
 
     @property
@@ -122,8 +122,8 @@ class AuditRecord(NamedTuple):
         return self.unknown / max(1, self.messages)
 
     def exit_status(self, most_lost: float) -> int:
-        """Return 3 if the audit is incomplete, 1 if it has found a fault or too much is unknown, 0 if not."""
-        severities = {one.severity for one in self.judged(most_lost)}
+        """Return 3 if the audit is incomplete, 1 if it found a fault or too much is unknown, otherwise 0."""
+        severities = {finding.severity for finding in self.judged(most_lost)}
         return 3 if Severity.INVALID in severities else 1 if Severity.MISSED in severities else 0
 
 
@@ -138,7 +138,7 @@ def write_audit(directory: Path, record: AuditRecord) -> None:
 
 
 def audit_in(places: Sequence[str | Path], run: str) -> AuditRecord | None:
-    """Return the audit of this run in one of these directories; None without one. Raises `LogError`."""
+    """Return this run's audit from one of these directories; None if there is none. Raises `LogError`."""
     for place in places:
         path = Path(place) / NAME
         try:

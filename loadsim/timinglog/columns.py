@@ -1,7 +1,7 @@
-"""Columns of stored records, read part by part, and converted to those of their log.
+"""Columns of stored records, read part by part, and converted for their log.
 
-Records of a file may need other numbers for their names, later instants, and fields for their makers. Most analyses
-read few columns, so `Columns` converts each column at its first use, and never copies whole records for it.
+A file's records may need other numbers for their names, later instants, and fields for their makers. Most analyses
+read few columns, so `Columns` converts each column when it is first used, and never copies whole records.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from loadsim.timinglog.file import BlockGroup
 from loadsim.timinglog.records import INSTANTS, MAKERS, NAMES, NEVER, RecordKind, Records
 
 READ_BYTES = 1 << 18
-"""The most that is read at once: engines write a small block each second, of each kind."""
+"""The most bytes to read at once: engines write a small block of each kind each second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Some records of a kind, as they are `stored` in a file.
+    """Records of one kind, as they are `stored` in a file.
 
-    `makers` (numbers of names of the log) made them. `shift_us` is added to the stored instants. `renumber` maps stored
-    numbers of names to those of the log; None leaves them. Tasks are as if the generator had been
-    late by `most_late_s` at most.
+    `makers` are the numbers of their makers' names in the log. `shift_us` is added to the stored instants. `renumber`
+    maps stored numbers of names to the log's; None leaves them unchanged. Tasks appear as if the generator had been at
+    most `most_late_s` late.
     """
 
     kind: RecordKind
@@ -72,7 +72,7 @@ class Columns:
     def kept(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
         """Return the records that a mask or an array of indices selects."""
         places = np.flatnonzero(which) if which.dtype == np.bool_ else which
-        whole = self.stored.view(np.dtype((np.void, self.stored.itemsize)))  # numpy copies field by field otherwise
+        whole = self.stored.view(np.dtype((np.void, self.stored.itemsize)))  # otherwise, numpy copies field by field
         return replace(self, stored=whole.take(places).view(self.stored.dtype))
 
     def records(self) -> Records:
@@ -100,7 +100,7 @@ def _later(instants_us: NDArray[np.int64], by_us: int | NDArray[np.int64]) -> ND
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The records of one kind in a file, with what makes them those of a log (see `Columns`)."""
+    """The records of one kind in a file, and how to convert them for a log (see `Columns`)."""
 
     path: Path
     kind: RecordKind
@@ -115,12 +115,12 @@ class Stream:
         return sum(group.count for group in self.groups)
 
     def moved(self, renumber: NDArray[np.uint16] | None, shift_us: int) -> Stream:
-        """Return the stream of a file as a part of a merged log: with its numbers of names, and later by `shift_us`."""
+        """Return the stream as part of a merged log: with the log's numbers of names, and later by `shift_us`."""
         makers = self.makers if renumber is None else tuple(int(renumber[maker]) for maker in self.makers)
         return replace(self, makers=makers, shift_us=self.shift_us + shift_us, renumber=renumber)
 
     def pieces(self) -> Iterator[Columns]:
-        """Yield all records in the order of the file. Raises `LogError` if the file has been removed or cut."""
+        """Yield all records in the file's order. Raises `LogError` if the file has been removed or truncated."""
         try:
             with self.path.open("rb", buffering=0) as file:
                 for group in self.groups:
@@ -131,14 +131,14 @@ class Stream:
 
 
 def _bytes_of(path: Path, file: FileIO, group: BlockGroup) -> NDArray[np.uint8]:
-    """Return the payloads of a group, which were checked when the log was opened."""
+    """Return a group's payloads, which were checked when the log was opened."""
     payloads = np.empty(group.length, np.uint8)
     filled = 0
     for pieces in _near(group.pieces.tolist()):
         begin, end = pieces[0][0], sum(pieces[-1])
         if len(read := os.pread(file.fileno(), end - begin, begin)) < end - begin:
             wanted = f"expected {end - begin} bytes at byte {begin}"
-            raise LogError(f"{path}: {wanted}, found that the file was cut meanwhile")
+            raise LogError(f"{path}: {wanted}, found that the file was truncated meanwhile")
         for at, length in pieces:
             payloads.data[filled : filled + length] = read[at - begin : at - begin + length]
             filled += length
@@ -146,7 +146,7 @@ def _bytes_of(path: Path, file: FileIO, group: BlockGroup) -> NDArray[np.uint8]:
 
 
 def _near(pieces: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
-    """Yield pieces that one read of at most `READ_BYTES` takes, with what is between them; a longer one is alone."""
+    """Group pieces that one read of at most `READ_BYTES` covers, gaps included; a longer piece is alone."""
     first = 0
     for place, (begin, length) in enumerate(pieces):
         if begin + length - pieces[first][0] > READ_BYTES and place > first:

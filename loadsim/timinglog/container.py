@@ -1,4 +1,4 @@
-"""The bytes of a timing log: a head with a JSON header, then blocks, each with its checksum.
+"""The bytes of a timing log: a head with a JSON header, then blocks with checksums.
 
     file   = magic (8 bytes), version u16, header length u32, header CRC-32 u32, header (JSON object, UTF-8)
              block*
@@ -21,7 +21,7 @@ from loadsim.errors import LogError
 from loadsim.timinglog.documents import read_document
 
 MAGIC = b"LSTLOG\r\n"
-"""The CR and LF reveal a transfer in text mode."""
+"""CR and LF reveal a transfer in text mode."""
 
 VERSION = 4
 
@@ -29,7 +29,7 @@ TASKS, MAILS, COMMANDS, STRINGS, FACTS, HEALTH = 1, 2, 3, 4, 5, 6
 """The kinds of blocks. Records: numpy types; strings: a JSON array; facts and health: a JSON array of objects."""
 
 MOST_BLOCK_BYTES = 1 << 26
-"""The largest payload, also of a header. An engine writes a block each second; a longer one has a damaged length."""
+"""The largest payload or header. Engines write a block each second; a longer block has a damaged length."""
 
 _FILE_HEAD = struct.Struct("<8sHII")
 _BLOCK_HEAD = struct.Struct("<BI")
@@ -38,7 +38,7 @@ _WHOLE_HEAD = struct.Struct("<BII")
 
 
 class Block(NamedTuple):
-    """One whole block. Its payload begins at the byte `begin` of the file, the next block at `end`."""
+    """One whole block. Its payload begins at byte `begin` of the file, the next block at byte `end`."""
 
     kind: int
     payload: bytes
@@ -64,7 +64,7 @@ def encode_json(kind: int, values: list[Any]) -> bytes:
 
 
 def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """Return the header and the offset of the first block. Raises `LogError` for another kind or version of file."""
+    """Return the header and the first block's offset. Raises `LogError` for another kind or version of file."""
     head = file.read(_FILE_HEAD.size)
     if not head:
         raise LogError(f"{name}: expected a timing log, found an empty file")
@@ -91,7 +91,7 @@ def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
 
 
 def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
-    """Yield the blocks from `offset` on, up to the first that is cut off or does not match its checksum."""
+    """Yield the blocks from `offset` to the first that is cut off or does not match its checksum."""
     file.seek(offset)
     while len(head := file.read(_WHOLE_HEAD.size)) == _WHOLE_HEAD.size:
         kind, length, expected = _WHOLE_HEAD.unpack(head)

@@ -13,39 +13,39 @@ from loadsim.model.terms import MOST_USERS
 T = TypeVar("T")
 
 MOST_LEVELS = 16
-"""The most lists and mappings within each other."""
+"""The deepest nesting of lists and mappings."""
 
 
 def read_document(name: str, text: bytes, *, strictly: bool = True) -> Any:
-    """Read JSON; `strictly` rejects repeated keys, and escapes control characters. Raises `LogError`."""
+    """Read JSON, if `strictly` rejecting repeated keys and escaping control characters. Raises `LogError`."""
     try:
         if not strictly:
             return json.loads(text)
         return harmless(name, json.loads(text, object_pairs_hook=unique_keys))
     except RepeatedJsonKey as repeated:
         raise LogError(f"{name}: expected each key once, found {show(repeated.args[0])} again") from None
-    except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError
+    except (ValueError, RecursionError):  # a number with thousands of digits raises ValueError
         raise LogError(f"{name}: expected JSON, found something else") from None
 
 
 def read_figures(text: str | bytes) -> Any:
-    """Read JSON whose numbers are finite, and figures of findings can be. Raises `ValueError` or `RecursionError`."""
+    """Read JSON whose numbers are finite and fit findings. Raises `ValueError` or `RecursionError`."""
     return json.loads(text, parse_constant=_number, parse_float=_number, parse_int=lambda digits: int(_number(digits)))
 
 
 def _number(text: str) -> float:
     number = float(text)
-    if not abs(number) <= GREATEST:  # so that NaN is refused, too
+    if not abs(number) <= GREATEST:  # rejects NaN, too
         raise ValueError(text)
     return number
 
 
 class RepeatedJsonKey(ValueError):
-    """A JSON object repeats a key, which is the only argument."""
+    """A JSON object repeats a key, the only argument."""
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its pairs (a hook of `json.loads`). Raises `RepeatedJsonKey`."""
+    """Make an object from its pairs (a hook for `json.loads`). Raises `RepeatedJsonKey`."""
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         seen = set[str]()
@@ -54,7 +54,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
-    """Return a document with all texts made printable. Raises `LogError` for more than `levels` levels."""
+    """Make all texts of a document printable. Raises `LogError` for more than `levels` levels."""
     if isinstance(value, str):
         return printable(value)
     if not isinstance(value, dict | list):
@@ -70,7 +70,7 @@ def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
 
 
 def read_as(of: type[T], value: Any, where: str) -> T:
-    """Return a value of JSON as one of a type. Raises `LogError` with `where`, the keys, expected and found."""
+    """Read a JSON value as a value of a type. Raises `LogError` with `where`, the keys, expected and found."""
     try:
         made: T = value_of(of, value)
     except Wrong as wrong:
@@ -81,7 +81,7 @@ def read_as(of: type[T], value: Any, where: str) -> T:
 
 
 def at_least(count: int) -> Reader:
-    """Return the check of a list of at least so many values."""
+    """Return a check for lists of at least `count` values."""
 
     def check(values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(values) < count:
@@ -91,16 +91,16 @@ def at_least(count: int) -> Reader:
     return check
 
 
-# --- quantities: within these bounds, differences and sums stay finite ------------------------------------------------
+# --- quantities: within these bounds, differences and sums are finite -------------------------------------------------
 
 LONGEST_S = 2**25
 """The most seconds in a document. A run is shorter (see `model.schema.LONGEST_S`)."""
 
 SHORTEST_DAY_S = 1e-6
-"""The shortest day in a header. Figures are divided by it, and must stay finite."""
+"""The shortest day in a header. Figures divided by it must be finite."""
 
 MOST_NS = 2**62
-"""The largest instant of a clock. The difference of two fits into 64 bits."""
+"""The largest instant of a clock. Differences between instants fit into 64 bits."""
 
 Instant_ns = Annotated[int, Within(-MOST_NS, MOST_NS)]
 Length_ns = Annotated[int, Within(0, MOST_NS)]

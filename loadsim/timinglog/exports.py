@@ -1,4 +1,4 @@
-"""A log's records for other programs, as comma-separated values."""
+"""Export of a log's records as comma-separated values."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CSV_KINDS = (*KINDS, HEALTH)
 
 
 def _seconds(instants_us: NDArray[np.int64]) -> list[str]:
-    """Return seconds from the common start with all microseconds; "" for what never was."""
+    """Format instants as seconds from the common start, with microseconds; "" if they never came."""
     return ["" if at_us == NEVER else f"{at_us / 1e6:.6f}" for at_us in instants_us.tolist()]
 
 
 def _took_ms(begins_us: NDArray[np.int64], ends_us: NDArray[np.int64]) -> list[str]:
-    """Return milliseconds with three decimals; "" for what never began or ended."""
+    """Format spans as milliseconds with three decimals; "" if they never began or ended."""
     spans_us = zip(begins_us.tolist(), ends_us.tolist(), strict=True)
     return ["" if NEVER in (begin, end) else f"{(end - begin) / 1e3:.3f}" for begin, end in spans_us]
 
@@ -77,11 +77,11 @@ def columns_of(kind: str, records: Records, strings: tuple[str, ...]) -> dict[st
 
 
 COLUMNS = tuple(columns_of("tasks", np.zeros(0, KINDS["tasks"].named), ()))
-"""The columns of tasks."""
+"""The columns for tasks."""
 
 
 def export_csv(log: TimingLog, file: TextIO, kind: str = "tasks") -> None:
-    """Write a header line and one line per record of a kind (see `CSV_KINDS`), with full microseconds."""
+    """Write a header line, and one line per record of a kind (see `CSV_KINDS`), with microseconds."""
     writer = csv.writer(file, lineterminator="\n")
     if kind == HEALTH:
         _export_health(log, writer)
@@ -92,7 +92,7 @@ def export_csv(log: TimingLog, file: TextIO, kind: str = "tasks") -> None:
 
 
 def _export_health(log: TimingLog, writer: Any) -> None:
-    """Write one line per health sample; spaces separate the numbers of a list."""
+    """Write one line per health sample; spaces separate the numbers in a list."""
     keys = {key for sample in log.health for key, value in sample.items() if not isinstance(value, Mapping)}
     columns = ["at_s", *MAKERS, *sorted(keys - {"at_s", *MAKERS})]
     writer.writerow(columns)

@@ -1,4 +1,4 @@
-"""Facts about a whole timing log, which its maker states as it learns them."""
+"""Facts about a whole timing log, which its maker adds as it learns them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Cause = Literal["abort_on", "users lost", "accounts taken"]
 ABORT_ON, USERS_LOST, ACCOUNTS_TAKEN = "abort_on", "users lost", "accounts taken"
 """The causes of an early end: `abort_on`, which judges the server, or a fault of the machines that make the load.
 
-`USERS_LOST`: a client or an engine was lost, and `abort_on` ended the run. It does not tell their users from those whom
-the server leaves without a session. `ACCOUNTS_TAKEN`: another loadsim has changed the
-mailboxes; a run that has ended by then has this fact, too."""
+`USERS_LOST`: `abort_on` ended the run after a client or engine was lost; it cannot tell lost users from those whom the
+server leaves without a session. `ACCOUNTS_TAKEN`: another loadsim changed the mailboxes; a run that had already ended
+gets this fact, too."""
 
 
 class EarlyEnd(NamedTuple):
-    """An early end: `by` is a `Cause`, `why` has the figure and the limit."""
+    """An early end: `by` is a `Cause`; `why` has the figure and the limit."""
 
     by: str
     why: str
@@ -35,7 +35,7 @@ Core = Annotated[int, Within(0, 2**16)]
 
 
 class FileSystem(NamedTuple):
-    """A mounted file system. `source` is mostly a device; `model` is that of its disk, None if unknown."""
+    """A mounted file system. `source` is usually a device; `model` is its disk's, None if unknown."""
 
     type: str
     source: str
@@ -45,7 +45,7 @@ class FileSystem(NamedTuple):
 
 
 class ProbeCounts(NamedTuple):
-    """The samples and failures of a probe, and the package that it is from."""
+    """A probe's package, and its numbers of samples and failures."""
 
     package: str
     samples: Count
@@ -54,7 +54,7 @@ class ProbeCounts(NamedTuple):
 
 
 class StateChecked(NamedTuple):
-    """The number of users whose server was held against its earlier responses, and the first violation of each rule."""
+    """The number of users for whom the server's state was checked, and the first violation of each rule."""
 
     users: Count
     violations: tuple[Violation, ...] = ()
@@ -62,7 +62,7 @@ class StateChecked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompanionTotals:
-    """The counts of an engine's companions at its end (`users.host.CompanionCounts`), and their number."""
+    """The final counts of an engine's companions (`users.host.CompanionCounts`), and their number."""
 
     count: Length_ns
     tried: Length_ns
@@ -83,7 +83,7 @@ def _within_plan(totals: CompanionTotals) -> CompanionTotals:
 
 
 class LogFacts(NamedTuple):
-    """The facts of an engine, of a machine and of a monitor; None stands for one that the log does not state."""
+    """The facts of an engine, a machine or a monitor; None if the log does not state one."""
 
     start_ns: Instant_ns | None = None
     began_ns: Instant_ns | None = None
@@ -132,17 +132,17 @@ OF_MONITORS = frozenset(
         *("boot_id", "wall_clock_error_ns", "server_here", "probes", "ended", "collection"),
     )
 )
-"""The facts of a monitor's file. No other one counts: a monitor is no part of the generator."""
+"""The facts in a monitor's file. Others are rejected: a monitor is not part of the generator."""
 
 
 def read_facts(document: Mapping[str, Any], where: str, monitor: str | None) -> LogFacts:
-    """Read the facts of a log; `monitor` is the name of the monitor whose file it is. Raises `LogError`."""
+    """Read a log's facts; `monitor` is the monitor's name if this is a monitor's file. Raises `LogError`."""
     facts = read_as(LogFacts, document, where)
     if monitor is None:
         return facts
     for name in (name for name in LogFacts._fields if name not in OF_MONITORS):
-        if (found := getattr(facts, name)) is not None:
-            raise LogError(f"{where}: {name}: expected no such fact of a monitor, found {show(found)}")
+        if (value := getattr(facts, name)) is not None:
+            raise LogError(f"{where}: {name}: expected no such fact of a monitor, found {show(value)}")
     if facts.ended not in (None, "completed"):
         raise LogError(f"{where}: ended: expected completed of a monitor, found {show(facts.ended)}")
     for probe in facts.probes or ():

@@ -1,6 +1,6 @@
-"""One timing log on disk: checked once from end to end, then read in groups of records on demand.
+"""One timing log on disk: checked once from end to end, then read on demand in groups of records.
 
-Memory holds an index: the offset and the number of the records of each group.
+Memory holds an index: each group's offset and number of records.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from loadsim.timinglog.record_limits import WrongRecord, check_names, check_reco
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, RecordKind
 
 GROUP_RECORDS = 16_384
-"""The most records of a group, unless one block has more. Engines write a small block each second."""
+"""The most records in a group, unless a single block has more. Engines write a small block each second."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockGroup:
-    """Consecutive blocks of one kind of record; `pieces` has the offset and the length of each payload, a row each.
+    """Consecutive blocks of one kind of record; `pieces` has a row per payload: its offset and length.
 
-    `length` is that of all payloads. A row takes 16 bytes; a tuple would take 120, and a day of an engine has 28,800.
+    `length` is the length of all payloads. A row takes 16 bytes; a tuple would take 120, and a day of an engine has 28,800.
     """
 
     count: int
@@ -43,9 +43,9 @@ class BlockGroup:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A log that was read from end to end: everything but its records, and the groups of those by kind.
+    """A log that was read from end to end: everything but its records, and the groups of records by kind.
 
-    The file has `blocks` whole blocks before the byte `end`; the bytes from there to `size` are damaged.
+    The file has `blocks` whole blocks before byte `end`; the bytes from there to `size` are damaged.
     """
 
     path: Path
@@ -60,13 +60,13 @@ class LogFile:
 
     @property
     def origin_us(self) -> int:
-        """Return the common start on the clock of the file; 0 if it never came."""
+        """The common start on the file's clock; 0 if it never came."""
         start_ns = self.facts.start_ns
         return 0 if start_ns is None else (start_ns - self.header.epoch_ns) // 1000
 
     @property
     def damage(self) -> str | None:
-        """Return a text with the number of unreadable bytes, or None."""
+        """A text with the number of unreadable bytes, or None."""
         left = self.size - self.end
         if not left:
             return None
@@ -77,7 +77,7 @@ class LogFile:
 def open_log(path: Path) -> LogFile:
     """Read and check a log up to its last whole block, without keeping its records in memory.
 
-    Raises `LogError` for a file that is no timing log, whose head is damaged, or that loadsim cannot have written.
+    Raises `LogError` if the file is not a timing log, its head is damaged, or loadsim cannot have written it.
     """
     try:
         with open_file(path) as file:
@@ -128,7 +128,7 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
 
 
 def _json(path: Path, block: container.Block) -> list[Any]:
-    """Return the array in a block. A correct checksum does not prove that loadsim wrote it."""
+    """Return a block's array. A correct checksum does not prove that loadsim wrote it."""
     where = f"{path}: byte {block.begin}"
     values = read_document(where, block.payload, strictly=block.kind != container.HEALTH)
     if not isinstance(values, list):
@@ -144,13 +144,13 @@ def _objects(path: Path, block: container.Block) -> list[dict[str, Any]]:
 
 
 class _Indexer:
-    """Checks the records of one kind block by block, and puts the blocks into groups."""
+    """Checks the records of one kind, block by block, and groups the blocks."""
 
     def __init__(self, path: Path, kind: RecordKind) -> None:
         self._path = path
         self._kind = kind
         self._groups: list[BlockGroup] = []
-        self._blocks: list[container.Block] = []  # in no group yet
+        self._blocks: list[container.Block] = []  # not yet in a group
         self._count = 0
         self._most: dict[str, int] = {}
 
@@ -168,7 +168,7 @@ class _Indexer:
         self._count += count
 
     def _close(self) -> None:
-        """Make a group of the blocks that are in none. Raises `LogError` for records that loadsim does not write."""
+        """Group the remaining blocks. Raises `LogError` for records that loadsim does not write."""
         if not self._count:
             return
         payload = b"".join(block.payload for block in self._blocks)
@@ -181,7 +181,7 @@ class _Indexer:
         self._blocks, self._count = [], 0
 
     def groups(self, names: int, users: int | None) -> Sequence[BlockGroup]:
-        """Return all groups after the last block. Raises `LogError` for numbers of no user and of no name."""
+        """Return all groups after the last block. Raises `LogError` for unknown users and names."""
         self._close()
         if users and self._most.get("user", 0) > users:
             raise LogError(f"{self._path}: user: expected one of {users}, found user {self._most['user']}")

@@ -1,7 +1,7 @@
-"""The header of a timing log: who wrote it, and the terms of its run.
+"""The header of a timing log: its writer, and the terms of its run.
 
 A checksum proves that a document is unchanged, not that loadsim wrote it. Header, facts and samples are checked once,
-when a log is opened; all other code relies on it. Unknown keys pass.
+when a log is opened; all other code relies on this. Unknown keys are accepted.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from loadsim.timinglog.documents import (
 from loadsim.timinglog.planned_load import PlannedLoad
 
 MONITOR = "monitor"
-"""Header key of the file of `loadsim monitor`: its name."""
+"""Header key of a file from `loadsim monitor`: its name."""
 
 
 class ClientUsers(NamedTuple):
-    """The number of users that a client machine was assigned."""
+    """The number of users assigned to a client machine."""
 
     client: str
     users: Users
 
 
 class RunLimits(TypedDict, total=False):
-    """The limits of a valid run (`scenario.limits.Limits.in_header`); None is off."""
+    """The limits of a valid run (`scenario.limits.Limits.in_header`); None means off."""
 
     lost_users: Share
     done: Share
@@ -62,7 +62,7 @@ def _moment(text: str) -> str:
     try:
         begun = datetime.fromisoformat(text) if text else None
     except ValueError:
-        return text  # `Source.zero_wall_ns` accepts it, too
+        return text  # `Source.zero_wall_ns` accepts this, too
     if begun and not 1970 <= begun.year <= 9998:
         raise Wrong("a year from 1970 to 9998", text)
     return text
@@ -89,7 +89,7 @@ def _bounds(limits: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def _warning(document: Any) -> Finding:
-    """Return a finding of the scenario: a warning, as others would change the verdict."""
+    """Read a finding on the scenario, which must be a warning: others would change the verdict."""
     try:
         warning = Finding.read(document)
     except (ValueError, TypeError, LookupError, AttributeError):
@@ -103,7 +103,7 @@ Bounds = Annotated[Mapping[str, float], _bounds]
 
 
 def _complete(criteria: Mapping[str, Bounds | None]) -> Mapping[str, Bounds | None]:
-    """Check that each built-in criterion is stated, so that logs of different versions are judged alike."""
+    """Check that every built-in criterion is stated, so that logs of all versions are judged alike."""
     stated = {re.sub(r"^by_protocol\.[^.]+\.", "", name) for name in criteria}
     if missing := next((name for name in DEFAULT if name not in stated), None):
         raise Wrong("limits, or null if off", None, missing)
@@ -111,10 +111,10 @@ def _complete(criteria: Mapping[str, Bounds | None]) -> Mapping[str, Bounds | No
 
 
 class LogHeader(NamedTuple):
-    """The header of an engine's, a machine's or a monitor's log; that of a merged log has no maker.
+    """The header of an engine's, a machine's or a monitor's log; a merged log's header has no maker.
 
     `wall_clock_start` (ISO 8601) is the time of day at the instant `epoch_ns` of the maker's clock; "" if unknown.
-    `hand` says which users it ran. `load_unknown`: the run was not planned. Further keys are those of the scenario.
+    `hand` is the assignment of users. `load_unknown`: the run was not planned. Other keys come from the scenario.
     """
 
     epoch_ns: Instant_ns
@@ -160,7 +160,7 @@ class LogHeader(NamedTuple):
     monitors: tuple[str, ...] = ()
 
     def by_key(self) -> dict[str, Any]:
-        """Return all that is known by its key, as in the document."""
+        """Return all known values by key, as in the document."""
         known = {key: value for key, value in self._asdict().items() if value is not None}
         return {key: [*value] if isinstance(value, tuple) else value for key, value in known.items()}
 
@@ -172,12 +172,12 @@ def read_header(document: Mapping[str, Any], where: str) -> LogHeader:
         if "criteria" not in document:
             raise LogError(f"{where}: criteria: expected a value, found nothing")
         return header
-    # A monitor's header must not have keys of an engine that count in verdicts.
+    # A monitor's header must not have engines' keys, which count in verdicts.
     if not MONITOR_NAME.fullmatch(header.monitor):
         expected = "a-z, 0-9 and -, at most 40 characters"
         raise LogError(f"{where}: monitor: expected {expected}, found {show(header.monitor)}")
     own = {"run": "", "client": header.monitor, "engine": MONITOR, "users": 0, "engine_users": 0}
     for key, value in own.items():
-        if (found := getattr(header, key)) != value:
-            raise LogError(f"{where}: {key}: expected {value!r} of a monitor, found {show(found)}")
+        if (stated := getattr(header, key)) != value:
+            raise LogError(f"{where}: {key}: expected {value!r} of a monitor, found {show(stated)}")
     return header

@@ -1,4 +1,4 @@
-"""Header keys in words, and the differences between two headers."""
+"""Names for header keys, and the differences between two headers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from loadsim.findings.formats import length
 
 ABSENT = "nothing"
-"""The value of a missing entry."""
+"""The value shown for a missing entry."""
 
 OFF = "off (null)"
-"""The value of a criterion that is off."""
+"""The value shown for a criterion that is off."""
 
 LIMITS = "limits"
-"""The header key of the limits of a valid run."""
+"""The header key for the limits of a valid run."""
 
 LABELS: Mapping[str, str] = {
     "users": "number of users (topology)",
@@ -33,14 +33,14 @@ LABELS: Mapping[str, str] = {
     "event_loop": "event loop",
     "mailbox": "start state (mailbox)",
 }
-"""The keys in words, with the scenario keys that set them, in the order in which differences are stated.
+"""The keys' names, with the scenario keys that set them, in the order in which differences are listed.
 
 `mailbox` is a key of scenarios only.
 """
 
 
 def shape_words(weights: Any) -> str:
-    """Return the shape of a day in words; anything but a list of weights is a flat day."""
+    """Describe the shape of a day; anything but a list of weights is a flat day."""
     if not isinstance(weights, list | tuple) or not sum(weights):
         return "flat"
     mean = sum(weights) / len(weights)
@@ -49,9 +49,9 @@ def shape_words(weights: Any) -> str:
 
 
 def shown(key: str, values: Sequence[Any]) -> list[str]:
-    """Return the values of a header key in words, of mappings the entries in which they differ.
+    """Describe the values of a header key; of mappings, only the entries that differ.
 
-    They are verbatim, if different ones have the same words.
+    Return the values verbatim if different ones would read the same.
     """
     if all(isinstance(value, Mapping) for value in values):
         names = sorted({name for value in values for name in value}, key=str)
@@ -63,7 +63,7 @@ def shown(key: str, values: Sequence[Any]) -> list[str]:
 
 
 def _words(key: str, value: Any) -> str:
-    """Return a value in words. None stands for a default, such as the default mail program, or for no SMTP."""
+    """Describe a value. None stands for a default, such as the default mail program, or for no SMTP."""
     if key == "day_shape":
         return shape_words(value)
     if value is None or value == ABSENT:
@@ -81,11 +81,11 @@ def _words(key: str, value: Any) -> str:
 
 
 def differences(
-    one: Mapping[str, Any], another: Mapping[str, Any], keys: Sequence[str]
+    base: Mapping[str, Any], other: Mapping[str, Any], keys: Sequence[str]
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name of each difference with both values; mappings are compared entry by entry."""
+    """Yield each difference's name and both values; mappings are compared entry by entry."""
     for key in keys:
-        first, second = one.get(key, ABSENT), another.get(key, ABSENT)
+        first, second = base.get(key, ABSENT), other.get(key, ABSENT)
         if isinstance(first, dict) and isinstance(second, dict):
             for name, *both in differences(first, second, sorted({*first, *second}, key=str)):
                 yield f"{key}.{name}", *both

@@ -1,4 +1,4 @@
-"""Health samples: the types of their keys, and a store by columns, of which samples are mappings.
+"""Health samples: the types of their keys, and a store of columns, whose rows are samples.
 
 An engine takes one sample a second, with a hundred lags in it. As Python objects, the samples of eight engines over
 eight hours would take a gigabyte.
@@ -35,7 +35,7 @@ class SampledClock(TypedDict):
 
 
 class SampleFields:
-    """The fields of samples, of which each kind of sample has some; others are kept with any value."""
+    """The fields of samples. Each kind of sample has some of them; unknown ones are kept with any value."""
 
     __slots__ = ()
 
@@ -77,18 +77,18 @@ _NEEDED: Mapping[str, frozenset[str]] = {
     "wall_clock_error_ns": frozenset(("wall_clock_ns",)),
     "probe": frozenset(("at_ns", "figures")),
 }
-"""Keys that a sample must have if it has another."""
+"""Keys that another key requires."""
 
 
 class SampleCheck:
-    """Checks the samples of a log at `where`; `monitor` is the name of the monitor whose file it is."""
+    """Checks a log's samples at `where`; `monitor` is the monitor's name if it is a monitor's file."""
 
     def __init__(self, where: str, monitor: str | None) -> None:
         self._where, self._monitor = where, monitor
         self._types = get_type_hints(SampleFields, include_extras=True)
 
     def keys(self, keys: Collection[str]) -> None:
-        """Raise `LogError` for samples that lack a key that another one needs, or with keys of another maker."""
+        """Raise `LogError` if samples lack a key that another key requires, or have keys of another maker."""
         if self._monitor is not None:
             for key in sorted({*keys} & self._types.keys() - _OF_MONITORS):
                 raise LogError(f"{self._where}: {key}: expected no such key of a monitor, found one")
@@ -97,7 +97,7 @@ class SampleCheck:
                 raise LogError(f"{self._where}: {min(missing)}: expected a value with {key}, found none")
 
     def value(self, key: str, value: Any) -> None:
-        """Raise `LogError` for a value of a key that loadsim does not write."""
+        """Raise `LogError` for a value that loadsim does not write."""
         if key in self._types:
             read_as(self._types[key], value, f"{self._where}: {key}")
         if key == "probe" and self._monitor is not None:
@@ -124,7 +124,7 @@ class _Column(Protocol):
 
 
 class _Lists:
-    """Lists of numbers of one kind in one array, with the end of each."""
+    """Lists of numbers of one kind in one array, with the end of each list."""
 
     def __init__(self, code: str) -> None:
         self.numbers, self._ends = array(code), array("q", [0])
@@ -152,9 +152,9 @@ class _Table:
 
 
 class Sample(SampleFields, Mapping[str, Any]):
-    """One stored sample, with the keys of `whose`, and with `at_s` unless None, in place of its own.
+    """One stored sample; `whose` and, unless None, `at_s` replace its own values.
 
-    Its fields are attributes, too; that of a missing key raises `KeyError`.
+    Its fields are also attributes; a missing one raises `KeyError`.
     """
 
     __slots__ = ("_at_s", "_row", "_table", "_whose")
@@ -163,12 +163,12 @@ class Sample(SampleFields, Mapping[str, Any]):
         self._table, self._row, self._whose, self._at_s = table, row, whose, at_s
 
     def placed(self, at_s: float | None, whose: Mapping[str, Any] = _NOTHING) -> Sample:
-        """Return this sample at another time (None: its own), and with another maker, if one is given."""
+        """Return this sample at another time (None: its own), and with another maker if one is given."""
         return Sample(self._table, self._row, whose or self._whose, self._at_s if at_s is None else at_s)
 
     @property
     def maker(self) -> tuple[str, ...]:
-        """Return the values of `records.MAKERS`, once a log has this sample."""
+        """The values of `records.MAKERS`, once the sample belongs to a log."""
         return tuple(self._whose.values())
 
     def __getitem__(self, key: str) -> Any:
@@ -194,7 +194,7 @@ for _key in SampleFields.__annotations__:
 
 
 class Samples:
-    """A store of samples by columns."""
+    """A store of samples in columns."""
 
     def __init__(self) -> None:
         self._tables: dict[tuple[tuple[str, str], ...], _Table] = {}
@@ -207,9 +207,9 @@ class Samples:
         return self._tables[as_key].add(sample)
 
     def check(self, name: str, monitor: str | None = None) -> None:
-        """Raise `LogError`, with the file's name, for samples that loadsim does not write; escape all texts.
+        """Escape all texts. Raise `LogError`, with the file's name, for samples that loadsim does not write.
 
-        `monitor` is the name of the monitor whose file it is; None for the log of a run.
+        `monitor` is the monitor's name if it is a monitor's file; None for the log of a run.
         """
         check = SampleCheck(f"{name}: health", monitor)
         for table in self._tables.values():
@@ -228,13 +228,13 @@ class Samples:
 
 
 def _extremes(numbers: array[Any]) -> list[Any]:
-    """Return the least and the greatest number; NaN if there is one."""
+    """Return the least and greatest numbers; NaN if there is one."""
     column = np.frombuffer(numbers, numbers.typecode)
     return [column.min().item(), column.max().item()]
 
 
 def _code(value: object) -> str:
-    """Return the storage code of a value; for a list of numbers, their code and an `s`."""
+    """Return a value's storage code; for a list of numbers, their code and an `s`."""
     if not isinstance(value, list):
         return _code_of({type(value)}, value, value)
     kinds = set(map(type, value))

@@ -1,4 +1,4 @@
-"""Find the logs of a run, merge them into one, as LsLog's function of this name, and check windows of it.
+"""Find the logs of a run, merge them into one, like LsLog's function of this name, and check windows.
 
 Records are read on demand, so logs may be larger than memory.
 """
@@ -35,25 +35,25 @@ OF_NO_ENGINE: Mapping[str, Any] = {
     **{"client": "", "engine": "", "engine_users": None},
     **{"hand": None, "epoch_ns": 0, "wall_clock_start": ""},
 }
-"""The keys of a header that a merged log has in its sources only."""
+"""The header keys that a merged log has only in its sources."""
 
 SAME = (
     *("mode", "submission", "programs", "log_on", "plugins", "scenario_digest", "plan_digest"),
     *("criteria", "limits", "weights", "window_s", "day_s", "night_s", "day_shape", "compression"),
     *("software", "accounts_digest", "start_state_digest", "duration_s", "audit_allow"),
 )
-"""Header keys that must be equal in all logs of a run: the load, and the terms of score and verdict."""
+"""Header keys that must agree in all logs of a run: the load, and the terms of score and verdict."""
 
 LSLOG_WINDOW_S = Window(3600.0, 14400.0)
 """LsLog's default window in seconds: from 1:00 to 4:00 after the start."""
 
 
 def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
-    """Return the log files of files, patterns, and run directories (`DIR/logs/*.tlog`, or `DIR/*.tlog`).
+    """Return the log files for files, patterns, and run directories (`DIR/logs/*.tlog`, or `DIR/*.tlog`).
 
-    Each file appears once, sorted by its path. Raises `LogError` for an argument without a file.
+    Each file appears once; files are sorted by path. Raises `LogError` for an argument without a file.
     """
-    found: dict[Path, Path] = {}
+    files: dict[Path, Path] = {}
     for argument in arguments:
         path = Path(argument)
         try:
@@ -70,23 +70,21 @@ def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
             raise LogError(
                 f"{argument}: expected a run directory that can be read, found: {failure.strerror}"
             ) from None
-        except ValueError:  # no pattern
+        except ValueError:  # not a pattern
             paths = []
         if not paths:
-            found_words = _found_instead(argument, path)
-            raise LogError(
-                f"{argument}: expected a timing log or a run directory with logs/*.tlog, found {found_words}"
-            )
-        found |= {real_path(path): path for path in paths}
-    return [found[path] for path in sorted(found)]
+            expected = "expected a timing log or a run directory with logs/*.tlog"
+            raise LogError(f"{argument}: {expected}, found {_found_instead(argument, path)}")
+        files |= {real_path(path): path for path in paths}
+    return [files[path] for path in sorted(files)]
 
 
 MOST_NAMED = 3
-"""The most runs in a directory that an error names."""
+"""The most runs of a directory that an error lists."""
 
 
 def _found_instead(argument: str | Path, path: Path) -> str:
-    """Return what an argument without logs is: missing, or a directory, of which the newest runs by name are named."""
+    """Describe an argument without logs: it is missing, or a directory, whose runs with the newest names are listed."""
     with suppress(OSError, ValueError):
         if path.is_dir():
             runs = sorted({str(log.parent.parent) for log in path.glob("*/logs/*.tlog")}, reverse=True)
@@ -96,7 +94,7 @@ def _found_instead(argument: str | Path, path: Path) -> str:
 
 
 def window_of(log: TimingLog) -> Window:
-    """Return the window [begin, end) of the log's header in seconds, or else LsLog's."""
+    """Return the window [begin, end) in the log's header, in seconds, or else LsLog's."""
     return Window(*map(float, log.header.window_s)) if log.header.window_s else LSLOG_WINDOW_S
 
 
@@ -107,15 +105,15 @@ def in_window(instants_us: NDArray[np.int64], window_s: Window) -> NDArray[np.bo
 
 
 def check_window(log: TimingLog, window_s: Window) -> None:
-    """Raise `LogError` for a window that is empty, or exceeds the run.
+    """Raise `LogError` for a window that is empty or exceeds the run.
 
-    Rates over such a window would include time without load.
+    Rates over the latter would include time without load.
     """
     begin_s, end_s = window_s
     if not (math.isfinite(begin_s) and math.isfinite(end_s)):
         raise LogError(f"window: expected finite instants, found {begin_s:g} s to {end_s:g} s")
     if not round(begin_s * 1_000_000) < round(end_s * 1_000_000):
-        raise LogError(f"window: expected a begin before its end, found {begin_s:g} s to {end_s:g} s")
+        raise LogError(f"window: expected a start before its end, found {begin_s:g} s to {end_s:g} s")
     if max(-begin_s, end_s) > LONGEST_S:
         raise LogError(f"window: expected one within {LONGEST_S} s of the start, found {begin_s:g} s to {end_s:g} s")
     lasted_s = log.header.duration_s
@@ -124,14 +122,13 @@ def check_window(log: TimingLog, window_s: Window) -> None:
 
 
 def merge(logs: Sequence[TimingLog]) -> TimingLog:
-    """Return one log of the logs of a run, each of one engine, with its names in alphabetical order.
+    """Merge the logs of a run's engines into one, with names in alphabetical order.
 
-    The common start of the run is t = 0 for all of its engines. An engine that never reached it is placed by the wall
-    clock.
+    The run's common start is t = 0 for all engines. An engine that never reached it is placed by the wall clock.
 
-    The files of `loadsim monitor` among them are no logs of engines: their samples are placed on the same axis.
+    Files of `loadsim monitor` may be among the logs: their samples are placed on the same time axis.
 
-    Raises `LogError` for no logs, and for those that are not of one run (see `check_compatible`).
+    Raises `LogError` if there are no logs, or if they are not from one run (see `check_compatible`).
     """
     if not logs:
         raise LogError("merge: expected at least one timing log, found none")
@@ -149,7 +146,7 @@ def merge(logs: Sequence[TimingLog]) -> TimingLog:
     ]
     shifts_us = _shifts_us(logs)
     moves = list(zip(logs, renumbers, shifts_us, strict=True))
-    # Make one header; that of a machine that was only observed lacks keys of engines.
+    # Make one header from an engine's: a machine that was only observed lacks engines' keys.
     first = next((log for log, source in zip(logs, sources, strict=True) if source.simulates), logs[0])
     header = first.header._replace(**OF_NO_ENGINE)
     if loads := [log.header.planned_load for log in logs if log.header.planned_load]:
@@ -179,7 +176,7 @@ def read_logs(arguments: Sequence[str | Path]) -> TimingLog:
 
 
 def with_audit(log: TimingLog, files: Sequence[Path]) -> TimingLog:
-    """Return the merged log of files with the audit in the run directory that has them. Raises `LogError`."""
+    """Add the audit in the files' run directory to their merged log. Raises `LogError`."""
     own = [real_path(file).parent for file in files]
     places = dict.fromkeys(place.parent if place.name == "logs" else place for place in own)
     audit = audit_in([*places], log.sources[0].run)
@@ -187,21 +184,21 @@ def with_audit(log: TimingLog, files: Sequence[Path]) -> TimingLog:
 
 
 def check_compatible(logs: Sequence[TimingLog]) -> None:
-    """Raise `LogError` for logs of several runs, two of one engine, and logs that differ in `SAME`."""
+    """Raise `LogError` for logs of several runs, two logs of one engine, and logs that differ in `SAME`."""
     sources = sorted((log.sources[0] for log in logs), key=identity)
     if len(runs := sorted({source.run for source in sources})) > 1:
         raise LogError(
             f"merge: expected the logs of one run, found those of {', '.join(map(repr, runs))}: name one, or use"
             " loadsim report RUN RUN"
         )
-    for one, following in pairwise(sources):
-        if identity(one) == identity(following):
-            raise LogError(f"merge: expected each log once, found {_named(one)} of run {one.run!r} twice")
+    for source, following in pairwise(sources):
+        if identity(source) == identity(following):
+            raise LogError(f"merge: expected each log once, found {_named(source)} of run {source.run!r} twice")
     stated_first = logs[0].header.by_key()
     for log in logs[1:]:
-        for key, *found in differences(stated_first, log.header.by_key(), SAME):
+        for key, *values in differences(stated_first, log.header.by_key(), SAME):
             places = (_named(differing.sources[0]) for differing in (logs[0], log))
-            stated = " and ".join(f"{value!r} in {place}" for value, place in zip(found, places, strict=True))
+            stated = " and ".join(f"{value!r} in {place}" for value, place in zip(values, places, strict=True))
             raise LogError(f"merge: {key}: expected the same in all logs of a run, found {stated}")
 
 
@@ -214,7 +211,7 @@ def _named(source: Source) -> str:
 
 
 def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:
-    """Return the empty name, then all names in alphabetical order; of too many, `OTHER` replaces kinds of error."""
+    """Return the empty name, then all names in alphabetical order; `OTHER` replaces kinds of error beyond the limit."""
     kept = {OTHER}.union(*(log.strings for log in logs)) - {""}
     if len(kept) >= MOST_NAMES:
         errors = _names_in(logs, ("error",))
@@ -237,7 +234,7 @@ def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
 
 
 def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sample, ...]:
-    """Return all samples, moved as the records, in time order; those without a time come first."""
+    """Return all samples in time order, shifted like the records; samples without a time come first."""
     samples = [
         sample.placed(sample.at_s + shift_us / 1e6 if "at_s" in sample else None)
         for log, shift_us in zip(logs, shifts_us, strict=True)
@@ -249,8 +246,8 @@ def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sa
 def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:
     """Return the time from the common start to each log's t = 0.
 
-    It is 0 for engines that agreed on the instant. The wall clock places those that never reached it; without a wall
-    clock it is 0.
+    It is 0 for engines that agreed on the start. The wall clock places those that never reached it; without a wall
+    clock, it is 0 for them, too.
     """
     zeros_ns = [log.sources[0].zero_wall_ns for log in logs]
     known_ns = [zero_ns for zero_ns in zeros_ns if zero_ns is not None]

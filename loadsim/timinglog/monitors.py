@@ -1,8 +1,8 @@
 """Files of `loadsim monitor`: samples of probes on a server's machine, placed on the time axis of a run.
 
-A monitor counts by its own monotonic clock, and states its time of day each second. If it ran on a machine of the run,
-their monotonic clocks are one clock. Otherwise the time of day places its samples: one offset for the whole run, so
-that a clock that is set meanwhile moves no sample against another.
+A monitor uses its own monotonic clock, and records the time of day each second. If it ran on a machine of the run, both
+have the same monotonic clock. Otherwise the time of day places its samples, by one offset for the whole run: if the
+clock is changed meanwhile, samples keep their distances.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from loadsim.timinglog.reader import Placement, Source, TimingLog
 from loadsim.timinglog.records import MAKERS
 
 WALL_CLOCK, WALL_CLOCK_ERROR = "wall_clock_ns", "wall_clock_error_ns"
-"""Keys of a sample, and the latter a fact of a machine: its time of day (nanoseconds since 1970), and the error that
-the kernel states for it, if a time service disciplines it."""
+"""Keys of a sample, the latter also a fact of a machine: the time of day (nanoseconds since 1970), and the error that
+the kernel states for it, if a time service disciplines the clock."""
 
 COLLECTION = "collection"
-"""Fact of a monitor's file that a run collected: what is missing in it, as a text."""
+"""Fact in a monitor's file that a run collected: a text that says what is missing."""
 
 FARTHEST_S = 1e7
-"""The most seconds between a run and a monitor that are stated: about four months."""
+"""The most seconds between a run and a monitor that are reported: about four months."""
 
 BEFORE_S, BEHIND_S = 600.0, 600.0
-"""The time before the common start, and behind the planned end of a run, of which samples are kept."""
+"""Samples are kept from this long before the common start to this long after the planned end."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """The common start of a run, t = 0 of its merged log, by the clocks of the machines in it.
+    """The common start of a run, t = 0 of its merged log, by the clocks of its machines.
 
-    `wall_ns` is the time of day (None if unknown), `spread_ns` by how much the machines differ on it. `error_ns` is the
+    `wall_ns` is the time of day (None if unknown); the machines differ on it by up to `spread_ns`. `error_ns` is the
     largest error that their kernels state; None if unknown. `by_boot` has the instant on each monotonic clock.
     """
 
@@ -49,17 +49,17 @@ class RunStart:
 
 
 def parted(logs: Sequence[TimingLog]) -> tuple[list[TimingLog], list[TimingLog]]:
-    """Return the logs of runs, and the files of monitors. Raises `LogError` for monitors alone, or one twice."""
+    """Separate logs of runs from monitors' files. Raises `LogError` for monitors alone, or for a repeated one."""
     monitors = [log for log in logs if log.monitor]
     runs = [log for log in logs if not log.monitor]
     seen = set[tuple[object, ...]]()
     for log in monitors:
         (source,) = log.sources
         if (identity := (source.client, source.wall_clock_start, source.epoch_ns)) in seen:
-            raise LogError(f"merge: expected each file once, found that of the monitor {log.monitor} twice")
+            raise LogError(f"merge: expected each file once, found the file of monitor {log.monitor} twice")
         seen.add(identity)
     if monitors and not runs:
-        raise LogError(f"expected logs of a run, found only those of the monitor {monitors[0].monitor}")
+        raise LogError(f"expected logs of a run, found only those of monitor {monitors[0].monitor}")
     return runs, monitors
 
 
@@ -83,13 +83,13 @@ def run_start(sources: Sequence[Source], length_s: float) -> RunStart:
 
 
 def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], start: RunStart) -> TimingLog:
-    """Return a merged log with the samples of these monitors on its time axis, and a source for each.
+    """Add monitors to a merged log: their samples on its time axis, and a source for each.
 
-    Raises `LogError` for two machines with one name: their figures would be mixed.
+    Raises `LogError` for two machines with one name, as their figures would be mixed.
     """
     sources, samples = list(log.sources), list(log.health)
     numbers = Counter[str]()
-    for monitor in sorted(monitors, key=lambda each: (each.monitor or "", each.sources[0].wall_clock_start)):
+    for monitor in sorted(monitors, key=lambda log: (log.monitor or "", log.sources[0].wall_clock_start)):
         source, placed = _placed(monitor, start)
         numbers[source.client] += 1
         engine = MONITOR if numbers[source.client] == 1 else f"{MONITOR}{numbers[source.client]}"
@@ -103,9 +103,9 @@ def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], start: RunStart
 
 
 def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> None:
-    """Raise `LogError` if two machines took samples of one probe at the same time, and so have one name.
+    """Raise `LogError` if two machines have one name: both took samples of one probe at the same time.
 
-    Samples are in time order. After a restart of the machine, those of its earlier boot do not come back.
+    Samples are in time order. Once a machine has restarted, no samples of an earlier boot follow.
     """
     boots = {source.maker: source.facts.boot_id or source.engine for source in sources if source.is_monitor}
     seen: dict[str, list[str]] = {}
@@ -115,8 +115,8 @@ def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> Non
         own = seen.setdefault(sample.probe, [])
         if boot in own[:-1]:
             raise LogError(
-                f"merge: expected one machine of the monitor {sample['client']}, found files of two that sampled at the"
-                " same time: keep one of them, and name the monitors apart by --name"
+                f"merge: expected one machine for monitor {sample['client']}, found files of two that sampled at the"
+                " same time: keep one of them, and give each monitor its own --name"
             )
         if boot not in own:
             own.append(boot)
@@ -137,13 +137,13 @@ def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sam
 
 
 def _zero_ns(source: Source, timed: Sequence[Sample], start: RunStart) -> tuple[int | None, int | None]:
-    """Return a run's start by the monitor's monotonic clock, and the error; None if no clock can tell."""
+    """Return the run's start on the monitor's monotonic clock, and its error; None if no clock can tell."""
     if (started_ns := start.by_boot.get(source.facts.boot_id or "")) is not None:
         return started_ns, 0
     read = [sample for sample in timed if WALL_CLOCK in sample]
     if start.wall_ns is None or not read:
         return None, None
-    # The leads during the run: their median places it, their spread is what the clock was set by.
+    # The wall clock's leads during the run: their median places it, their spread shows changes of the clock.
     during = [
         sample
         for sample in read

@@ -1,4 +1,4 @@
-"""The load of a plan: the number of tasks that are due in each of many equal parts of the run."""
+"""A plan's load: the number of tasks due in each of many equal parts of the run."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.documents import Count, at_least
 
 DAY_PARTS = 1440
-"""The parts of each day with its night. Windows in round numbers begin and end at the edge of one."""
+"""The number of parts per day with its night. Windows in round numbers begin and end at an edge of a part."""
 
 MOST_DAYS = 28
-"""The parts of a run of more days are longer: a log has a number of each task in each."""
+"""Runs of more days have longer parts: a log has a number for each task and part."""
 
 LEFT_OUT = ("SYNC", *WITHOUT_WINDOW, *SPANS)
-"""Tasks outside the plan. A log-on comes before it or follows a loss; the server decides how often users sync."""
+"""Tasks outside the plan. A log-on precedes it or follows a loss; the server decides how often users sync."""
 
 
 LITTLE_MAIL = 0.9
-"""The share of the published mail below which results state it: without lists, Medium users receive a third."""
+"""Results mention a received share of the published mail below this; without lists, Medium users receive a third."""
 
 
 @closed
@@ -31,7 +31,8 @@ LITTLE_MAIL = 0.9
 class PlannedLoad:
     """The number of due tasks, by task and part; the parts divide `duration_s` equally.
 
-    `received_share` is the mail that users receive divided by that of their profiles' published load; None if unknown.
+    `received_share` is the mail that users receive, divided by the mail in their profiles' published load; None if
+    unknown.
     """
 
     duration_s: Annotated[float, Within(1e-6, 1e9)]
@@ -39,9 +40,9 @@ class PlannedLoad:
     received_share: Annotated[float, Within(0, 1e9)] | None = None
 
     def in_window(self, window_s: Window) -> dict[str, int]:
-        """Return the number of each task that is due in [begin, end).
+        """Return how often each task is due in [begin, end).
 
-        A part that an edge of the window cuts counts in proportion; otherwise the number is exact.
+        If an edge of the window cuts a part, the part counts in proportion; otherwise the number is exact.
         """
         return {
             task: round(self._before(counts, window_s.end_s) - self._before(counts, window_s.begin_s))
@@ -58,7 +59,7 @@ class PlannedLoad:
         return any(abs(part - round(part)) > 1e-6 for part in parts)
 
     def _before(self, counts: Sequence[int], at_s: float) -> Fraction:
-        """Return the number due before an instant, in whole microseconds: a float would miss edges of parts."""
+        """Return the number due before an instant, computed in whole microseconds: floats would miss edges of parts."""
         duration_us = round(self.duration_s * 1e6)
         at_us = min(max(round(at_s * 1e6), 0), duration_us)
         part, into = divmod(at_us * len(counts), duration_us)
@@ -66,5 +67,5 @@ class PlannedLoad:
 
 
 def received_of_published(share: float | None) -> str:
-    """Return a received share in words: "34 % of the published mail"; "" if it is near the whole, or unknown."""
+    """Describe a received share: "34 % of the published mail"; "" if it is nearly the whole, or unknown."""
     return "" if share is None or share >= LITTLE_MAIL else f"{100 * share:.2g} % of the published mail"

@@ -1,7 +1,7 @@
-"""Reading timing logs, of one engine or of many; the records may exceed memory.
+"""Reading timing logs of one or many engines; the records may exceed memory.
 
-`read_log` returns a `TimingLog`, on which merge, the score and the exports work. `writer` is the counterpart of
-engines, and `container` describes the bytes.
+`read_log` returns a `TimingLog`, on which merge, the score and the exports work. `writer` is the engines' counterpart;
+`container` describes the bytes.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.records import GIVEN_UP, KINDS, MAKERS, Records
 
 NEARLY_ALL = 0.95
-"""The share of the drain time that counts as all of it; clocks that are compared differ by far less."""
+"""The share of the drain time that counts as the whole; compared clocks differ by far less."""
 
 WHOLE_RECORDS = 1 << 21
-"""The most records of a kind that stay in memory after their first use. More are read in parts each time."""
+"""The most records of a kind that stay in memory after their first use. More than that are read in parts each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The place of a monitor's file on the time axis of a run.
 
-    `error_ms` is the largest error of it by the clocks, 0 for monotonic clocks of one machine; None if unknown.
-    `span_s` is that of the whole file, in seconds from the common start.
+    `error_ms` is the largest error of the place by the clocks, 0 for monotonic clocks of one machine; None if unknown.
+    `span_s` is the span of the whole file, in seconds from the common start.
     """
 
     error_ms: float | None
@@ -51,8 +51,8 @@ class Source:
     """One engine of a log, with its facts.
 
     It ran `users` users; `assignment` says which, None if unknown. `wall_clock_start` (ISO 8601) is the time of day at
-    the instant `epoch_ns` of the engine's clock. `monitor` is None, but for the file of a monitor: its place
-    on the time axis of the merged log.
+    the instant `epoch_ns` of the engine's clock. `monitor` is the place of a monitor's file on the time axis of the
+    merged log; None for other sources.
     """
 
     run: str
@@ -68,19 +68,19 @@ class Source:
 
     @property
     def maker(self) -> tuple[str, ...]:
-        """Return the values of `MAKERS`, which the samples of this source have, too."""
+        """The values of `MAKERS`, which the source's samples share."""
         return self.client, self.engine, self.run
 
     @property
     def ended(self) -> bool:
-        """Return whether the engine reached the end of the run; then its log is whole."""
+        """True if the engine reached the end of the run, so that its log is complete."""
         return self.facts.ended not in (None, GIVEN_UP)
 
     @property
     def watched_long_us(self) -> int | None:
-        """Return the last instant after which the engine waited for the whole drain time, from the common start.
+        """The last instant, from the common start, after which the engine waited for the whole drain time.
 
-        Mail that was accepted until then had time to arrive. None if the engine did not wait, or does not say so."""
+        Mail that was accepted by then had time to arrive. None if the engine did not wait, or does not say so."""
         facts = self.facts
         if facts.start_ns is None or facts.watched_until_ns is None or facts.drain_s is None:
             return None
@@ -89,12 +89,12 @@ class Source:
 
     @property
     def started(self) -> bool:
-        """Return whether the log lasts to the common start."""
+        """True if the engine reached the common start."""
         return self.facts.start_ns is not None
 
     @property
     def zero_wall_ns(self) -> int | None:
-        """Return the time of day at t = 0 of the log in nanoseconds since 1970, by its wall clock; None if unknown."""
+        """The time of day at the log's t = 0, in nanoseconds since 1970, by its wall clock; None if unknown."""
         try:
             begun = datetime.fromisoformat(self.wall_clock_start)
         except ValueError:
@@ -105,24 +105,24 @@ class Source:
 
     @property
     def began_late_ms(self) -> float | None:
-        """Return how late after the common start, by its own clock, the engine began; None if unknown."""
+        """The delay of the engine's start after the common start, by its own clock; None if unknown."""
         if self.facts.start_ns is None or self.facts.began_ns is None:
             return None
         return (self.facts.began_ns - self.facts.start_ns) / 1e6
 
     @property
     def simulates(self) -> bool:
-        """Return whether the engine ran users; the log of a machine that was only observed has none."""
+        """True if the engine ran users; a machine that was only observed has none."""
         return self.users > 0
 
     @property
     def is_monitor(self) -> bool:
-        """Return whether this is the file of `loadsim monitor` in a merged log, which is no part of a run."""
+        """True if this is a file of `loadsim monitor`, which is not part of the run, in a merged log."""
         return self.monitor is not None
 
     @property
     def observes(self) -> bool:
-        """Return whether this is the log of a client machine, next to those of its engines."""
+        """True if this is a client machine's own log, next to its engines' logs."""
         return not self.simulates and not self.is_monitor
 
 
@@ -131,8 +131,8 @@ class TimingLog:
     """The log of one engine, or of many if it is merged.
 
     Instants are microseconds from the common start of the run (t = 0), or from the epoch of an engine that ended
-    before it. `streams` has the records by kind (the keys of `KINDS`), a stream for each file.
-    `damages` describes the unreadable part of each file. `audit` is that of the run directory, if it has one.
+    before it. `streams` has the records by kind (the keys of `KINDS`), with a stream for each file. `damages` describes
+    the unreadable part of each file. `audit` is the run directory's, if it has one.
     """
 
     header: LogHeader
@@ -145,9 +145,9 @@ class TimingLog:
     _held: dict[str, Sequence[Columns]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def pieces(self, kind: str) -> Iterator[Columns]:
-        """Yield the records of a kind by columns: file by file, each in the order of its engine.
+        """Yield the records of a kind in columns, file by file, in each engine's order.
 
-        Up to `WHOLE_RECORDS` records stay in memory for the next call; of more, one piece at a time does.
+        Up to `WHOLE_RECORDS` records stay in memory for the next call; otherwise one piece at a time does.
         """
         if kind in self._held:
             return map(replace, self._held[kind])  # without the converted columns
@@ -160,7 +160,7 @@ class TimingLog:
 
     @property
     def tasks(self) -> Records:
-        """Return all tasks in memory, in the order of `pieces`."""
+        """All tasks in memory, in the order of `pieces`."""
         return self._records("tasks")
 
     @property
@@ -176,7 +176,7 @@ class TimingLog:
 
     @property
     def monitor(self) -> str | None:
-        """Return the name of the monitor whose file this is; None for logs of runs, also with monitors in them."""
+        """The monitor's name if this is a monitor's file; None for logs of runs, even if they include monitors."""
         return self.header.monitor
 
     def names(self, records: Records, name: str) -> NDArray[np.str_]:
@@ -184,7 +184,7 @@ class TimingLog:
 
 
 def read_log(path: Path) -> TimingLog:
-    """Read a timing log up to its last whole block. Raises `LogError` for another file, or a damaged head."""
+    """Read a timing log up to its last whole block. Raises `LogError` for other files, and for a damaged head."""
     return log_of(open_log(path))
 
 
@@ -205,12 +205,12 @@ def log_of(file: LogFile) -> TimingLog:
 
 
 def _at_s(file: LogFile, sample: Sample) -> float | None:
-    """Return the seconds from the common start to a sample; None if it has no time."""
+    """Return a sample's time in seconds from the common start; None if it has none."""
     return (sample.at_ns - file.header.epoch_ns) / 1e9 - file.origin_us / 1e6 if "at_ns" in sample else None
 
 
 def read_each(paths: Sequence[Path]) -> list[TimingLog]:
-    """Read several logs in parallel, one on each processor."""
+    """Read several logs in parallel, one per processor."""
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return list(threads.map(read_log, paths))
 

@@ -1,6 +1,6 @@
 """Limits of records and their names, checked when a log is opened.
 
-Within these limits, the differences and sums of the analysis do not overflow.
+Within these limits, differences and sums in the analysis do not overflow.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from loadsim.timinglog.documents import LONGEST_S, read_as
 from loadsim.timinglog.records import KINDS, NAMES, NEVER, RecordKind, Records
 
 MOST_US = 1 << 50
-"""The largest instant of a file, before or after its begin: 35 years."""
+"""The largest distance of an instant from its file's start: 35 years."""
 
 LONGEST_LATE_S = float(LONGEST_S)
-"""The most lateness of a task by one cause."""
+"""The greatest lateness of a task from one cause."""
 
 LONGEST_NAME = 1000
-"""The most characters of a name in the string table."""
+"""The most characters in a name of the string table."""
 
 MOST_CHARACTERS = 2**25
-"""The most characters of all names together: numpy pads each name to the longest."""
+"""The most characters in all names together: numpy pads each name to the longest."""
 
 MOST_NUMBERED = 2**16
-"""The number of names that 16 bits can number; a writer uses one fewer."""
+"""The number of names that 16 bits can index; a writer uses one fewer."""
 
 _ENDED = np.isin(OUTCOMES, ("ok", GENERATOR, *FAILURES))
-"""True at the numbers of the outcomes of tasks that began and ended."""
+"""True at the numbers of outcomes of tasks that started and ended."""
 
 
 class WrongRecord(ValueError):
-    """A record that loadsim does not write; the text has its field, expected and found."""
+    """A record that loadsim does not write; the text has the field, expected and found."""
 
     def __init__(self, field: str, expected: str, found: object) -> None:
         super().__init__(f"{field}: expected {expected}, found {found}")
 
 
 def check_records(kind: RecordKind, payload: bytes, most: dict[str, int]) -> None:
-    """Check records. Raises `WrongRecord`. `most` keeps the highest number so far of each name and of the users."""
+    """Check records. Raises `WrongRecord`. `most` keeps the highest number so far of each kind of name and of users."""
     records: Records = np.frombuffer(payload, kind.plain)
     for field in (*NAMES, "user"):
         if field in (records.dtype.names or ()):
@@ -52,7 +52,7 @@ def check_records(kind: RecordKind, payload: bytes, most: dict[str, int]) -> Non
 
 def _tasks(records: Records) -> None:
     _codes("outcome", records["outcome"], OUTCOMES)
-    # Copy: numpy takes several times as long for fields that are not aligned.
+    # Copies: numpy takes several times as long for unaligned fields.
     due_us, started_us, ended_us = (records[field].copy() for field in ("scheduled_us", "started_us", "ended_us"))
     never, endless = started_us == NEVER, ended_us == NEVER
     some_never, some_endless = never.any(), endless.any()
@@ -102,7 +102,7 @@ def _codes(field: str, codes: NDArray[np.uint8], known: tuple[str, ...]) -> None
 def _instants(field: str, instants_us: NDArray[np.int64]) -> None:
     if len(instants_us) and not (instants_us.min() >= -MOST_US and instants_us.max() <= MOST_US):
         far = instants_us[(instants_us < -MOST_US) | (instants_us > MOST_US)]
-        raise WrongRecord(field, "an instant within 35 years of the log's begin", f"{far[0]} microseconds")
+        raise WrongRecord(field, "an instant within 35 years of the log's start", f"{far[0]} microseconds")
 
 
 def _instant(at_us: np.int64) -> str:
@@ -110,7 +110,7 @@ def _instant(at_us: np.int64) -> str:
 
 
 def check_names(name: str, names: Any) -> None:
-    """Raise `LogError`, with the file's name, for names that are no texts, too many, or too long."""
+    """Raise `LogError`, with the file's name, for names that are not texts, too many, or too long."""
     read_as(tuple[str, ...], names, f"{name}: names")
     if len(names) > MOST_NUMBERED:
         raise LogError(f"{name}: names: expected at most {MOST_NUMBERED}, found {len(names)}")

@@ -1,7 +1,7 @@
-"""Writing the timing log of an engine, record by record and block by block.
+"""Writing an engine's timing log, record by record and block by block.
 
 `TimingLogWriter` implements `model.ports.Recorder`. Adding a record takes about a microsecond and no I/O. `flush`
-writes the records so far: `gather` makes blocks of them, and `write`, which may run in a thread, writes the blocks.
+writes the records so far: `gather` turns them into blocks, and `write`, which may run in a thread, writes the blocks.
 `container` describes the bytes, `records` the records; `reader` is the counterpart.
 """
 
@@ -23,13 +23,13 @@ from loadsim.timinglog.record_limits import LONGEST_NAME, MOST_US
 from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME
 
 MOST_NAMES = 65_535
-"""The most names of a log: those that 16 bits can number, but one."""
+"""The most names in a log: one fewer than 16 bits can index."""
 
 OTHER = "other"
-"""The name for all names that a full string table cannot take."""
+"""The name that stands for all names beyond a full string table."""
 
 MOST_ERRORS = 1000
-"""The most kinds of error in a log. A server may choose their names, and other names need room, too."""
+"""The most kinds of error in a log. Servers may influence their names, and other names need room, too."""
 
 _U32 = 0xFFFF_FFFF
 _pack_task = struct.Struct("<qqqfffIIHHHHB").pack
@@ -38,7 +38,7 @@ _pack_command = struct.Struct("<qIIIIHB").pack
 
 
 class _StringTable(dict[str, int]):
-    """The numbers of names. A new name gets the next number, or that of `OTHER` if none is left."""
+    """The numbers of names. A new name gets the next number, or the number of `OTHER` if none is left."""
 
     def __init__(self) -> None:
         super().__init__({"": 0, OTHER: 1})
@@ -46,7 +46,7 @@ class _StringTable(dict[str, int]):
         self._errors = 0
 
     def error(self, name: str) -> int:
-        """Return the number of a kind of error; beyond `MOST_ERRORS` kinds, that of `OTHER`."""
+        """Return the number of a kind of error; beyond `MOST_ERRORS` kinds, the number of `OTHER`."""
         if name not in self:
             if self._errors >= MOST_ERRORS:
                 return self[OTHER]
@@ -64,10 +64,10 @@ class _StringTable(dict[str, int]):
 
 
 class TimingLogWriter:
-    """Writes the timing log of one engine. `header` is plain JSON; instants in the file count from `epoch_ns`.
+    """Writes one engine's timing log. `header` is plain JSON; instants in the file count from `epoch_ns`.
 
-    `out` is the path of a new file, or a stream that blocks, such as a pipe, which `close` closes. Raises `OSError` if
-    the file exists or cannot be created.
+    `out` is the path of a new file, or a blocking stream, such as a pipe, which `close` closes. Raises `OSError` if the
+    file exists or cannot be created.
     """
 
     def __init__(self, out: Path | FileIO, header: Mapping[str, Any], epoch_ns: int) -> None:
@@ -120,7 +120,7 @@ class TimingLogWriter:
         command, user, started_ns, ended_ns, outcome, sent_bytes, received_bytes = record
         took_us, started_us = (ended_ns - started_ns) // 1000, (started_ns - self._epoch_ns) // 1000
         if not -MOST_US <= started_us <= MOST_US:  # the reader rejects the whole log
-            raise ValueError("expected a command within 35 years of the log's begin")
+            raise ValueError("expected a command within 35 years of the log's start")
         self._commands += _pack_command(
             started_us,
             took_us if took_us < _U32 else _U32,
@@ -132,10 +132,9 @@ class TimingLogWriter:
         )
 
     def facts(self, facts: Mapping[str, Any]) -> None:
-        """Add facts about the whole log that were unknown at its beginning; a later value of a key replaces it.
+        """Add facts about the whole log that were unknown at its start; later values of a key replace earlier ones.
 
-        Keys that are read: `start_ns` (t = 0, the run's common start), `ended` ("completed" or "early"),
-        `lost_users` (users without a session at the end). Any other is carried along.
+        `LogFacts` lists the keys that are read. Others are carried along.
         """
         self._facts.append(dict(facts))
 
@@ -144,14 +143,14 @@ class TimingLogWriter:
         self._health.append(dict(sample))
 
     def flush(self) -> str | None:
-        """Gather and write all records. Return as `write` does."""
+        """Gather and write all records. Return the failure, or None."""
         self.gather()
         return self.write()
 
     def gather(self) -> None:
-        """Make blocks of the records so far, without I/O. Runs in the thread that adds records."""
+        """Turn the records so far into blocks, without I/O. Runs in the thread that adds records."""
         blocks = bytearray()
-        # Names come first: a log that is cut off anywhere has the names of all its records.
+        # Names come first: wherever a log is cut off, it has the names of all its records.
         if self._names.new:
             blocks += container.encode_json(container.STRINGS, self._names.new)
             self._names.new = []
@@ -169,10 +168,10 @@ class TimingLogWriter:
             self._unwritten.append(blocks)
 
     def write(self) -> str | None:
-        """Write the blocks; return None, or the failure if some are not written (a full disk, for example).
+        """Write the blocks; return None, or the failure if some were not written (a full disk, for example).
 
-        Unwritten bytes stay in memory, and the next call continues with them: as long as the process runs, no record is
-        lost and the file stays whole. Any thread may call it; one writes at a time.
+        Unwritten bytes stay in memory for the next call: while the process runs, no record is lost and the file stays
+        intact. Any thread may call this; one writes at a time.
         """
         with self._writing:
             try:
@@ -187,7 +186,7 @@ class TimingLogWriter:
         return None
 
     def close(self) -> None:
-        """Flush, sync and close the file. Raises `OSError` if records could not be written; they are lost."""
+        """Flush, sync and close the file. Raises `OSError` if records could not be written and are lost."""
         with self._file:
             if failure := self.flush():
                 raise OSError(f"{self._file.name}: {failure} and lost")

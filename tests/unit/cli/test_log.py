@@ -203,7 +203,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
 
 def test_a_window_that_ends_before_it_begins_is_one_line(tmp_path: Path) -> None:
     log = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
-    with pytest.raises(LogError, match="expected a begin before its end, found 200 s to 100 s"):
+    with pytest.raises(LogError, match="expected a start before its end, found 200 s to 100 s"):
         run_log("answer", log, "--begin", "200")
 
 
