@@ -1,4 +1,4 @@
-"""Accounts of the simulated users: names and passwords by a pattern, or from a table; the section `accounts`."""
+"""Accounts of simulated users: names and passwords from a pattern or a table; the section `accounts`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from loadsim.passwords import from_environment, from_file, open_to_others
 from loadsim.scenario.log_on import Pattern, fill, is_pattern
 
 MOST_TABLE_BYTES = 1 << 28
-"""The largest table of accounts: some five million users."""
+"""The largest table of accounts: about five million users."""
 
 _INDEX = re.compile(r"\{index(?::(0?[1-9]?)d?)?\}")
-"""{index}, {index:5} or {index:05d}: the user's number, which may be padded as in Python's format strings."""
+"""{index}, {index:5} or {index:05d}: the user's number, optionally padded as in Python's format strings."""
 
 _LOCAL_PART = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 """RFC 5321 section 4.1.2: Dot-string. Quoted local parts are not supported."""
@@ -52,7 +52,7 @@ def _address(user: str, domain: str) -> str:
 
 
 def address_problem(address: str, domain: str) -> str | None:
-    """Return what is expected if this is no address in the domain, else None."""
+    """Return a description of what is expected unless this is an address in the domain, else None."""
     local, _, own = address.rpartition("@")
     if own.lower() == domain and _LOCAL_PART.fullmatch(local) and len(local) <= 64:
         return None
@@ -61,11 +61,11 @@ def address_problem(address: str, domain: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The ways in which accounts log on other than by their own names and passwords.
+    """The ways in which accounts log on other than with their own names and passwords.
 
-    `master` is the name to which all passwords belong. It follows `separator` in the log-on name (Dovecot's
-    `user*master`). Without one, the user is the authorisation identity. `token_file` is a pattern
-    for the files of tokens.
+    `master` is the name that all passwords belong to. It follows `separator` in the log-on name (Dovecot's
+    `user*master`). Without a separator, the user is the authorisation identity. `token_file` is a pattern for paths of
+    token files.
     """
 
     master: str | None = None
@@ -91,14 +91,14 @@ class Identity:
 
 
 OWN = Identity()
-"""Each user logs on by their own name and password."""
+"""Users log on with their own names and passwords."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountPattern:
     """Names and passwords as functions of the user's number (from 1), which replaces `{index}`.
 
-    A user name without @ is the log-on name; the address is that name in the scenario's domain.
+    A user name is the log-on name; without @, the address is this name in the scenario's domain.
     """
 
     user: str = "user{index:05d}"
@@ -125,11 +125,11 @@ class AccountPattern:
         return index if self.account(index, domain).address.lower() == address.lower() else None
 
     def problem(self, domain: str, users: int) -> str | None:
-        """Return what is expected if this pattern does not give each user an address of their own, else None."""
+        """Return a description of what is expected unless this pattern gives each user their own address, else None."""
         if not _INDEX.search(self.user):
             return "a pattern that contains {index}"
         if re.search(r"[{}]", _INDEX.sub("", self.user)):
-            return "no other field than {index}, such as {index:05d}"
+            return "no field but {index}, such as {index:05d}"
         return address_problem(self.account(users, domain).address, domain)
 
 
@@ -156,14 +156,16 @@ class AccountTable:
 def read_table(path: Path, domain: str, manifest_key: str | None = None) -> AccountTable:
     """Read a table of accounts, which share the manifest key.
 
-    Raises `ConfigError` with one line, which shows no password.
+    Raises a one-line `ConfigError`, which shows no password.
     """
     text = read_text(path, str(path), "utf-8-sig", MOST_TABLE_BYTES)
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         columns = next(lines, [])
         if sorted(columns) not in (["password", "user"], ["address", "password", "user"]):
-            raise ConfigError(f"{path}: line 1: expected the columns user, password and perhaps address, found others")
+            raise ConfigError(
+                f"{path}: line 1: expected the columns user, password and optionally address, found others"
+            )
         rows = [(lines.line_num, dict(zip(columns, row, strict=True))) for row in lines if row]
     except ValueError:
         line = f"{path}: line {lines.line_num}"
@@ -187,7 +189,7 @@ def _accounts(
             raise ConfigError(f"{name}: line {line}: expected a user, found {show(row['user'])}")
         if not row["password"] or not row["password"].isprintable():
             raise ConfigError(f"{name}: line {line}: expected a password, found none, or one that cannot be sent")
-        if row["user"].lower() in seen or address.lower() in seen:  # servers ignore the case
+        if row["user"].lower() in seen or address.lower() in seen:  # servers ignore case
             raise ConfigError(f"{name}: line {line}: expected each user once, found {show(row['user'])} again")
         seen |= {row["user"].lower(), address.lower()}
         first = accounts[0].address if accounts else address
@@ -199,31 +201,32 @@ MASK = "***"
 """Written in place of a password."""
 
 PASSWORDS = ("password", "password_file", "password_env")
-"""Keys that say where the pattern of the passwords comes from."""
+"""Keys for the source of the password pattern."""
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class AccountsSection:
-    """Either a pattern, `user` and one source of the passwords, or a table, `csv`."""
+    """Either a pattern, with `user` and one source of passwords, or a table, `csv`."""
 
     user: Text | None = None
-    """Pattern of log-on names: `{index}` is the user's number, `{index:05d}` padded; without @, the address is in
+    """Pattern of log-on names: `{index}` is the user's number, `{index:05d}` pads it; names without @ get addresses in
     `domain`. Default: `user{index:05d}` on the embedded server."""
     password: Text | None = None
     """Pattern of passwords, never shown or stored. Default: `secret-{index}` on the embedded server."""
     password_file: Text | None = None
     """Instead of `password`: a file with the pattern on one line."""
     password_env: Text | None = None
-    """Instead of `password`: an environment variable with it."""
+    """Instead of `password`: an environment variable with the pattern."""
     csv: Text | None = None
     """Instead of names and passwords: a table with the columns `user`, `password` and optionally `address`."""
     manifest_key: Text | None = None
-    """Key that signs the manifest of each mailbox; accounts without passwords need it. Default: each password."""
+    """Key that signs each mailbox's manifest; accounts without passwords need one. Default: each password."""
     token_file: Pattern | None = None
-    """File of the user's OAuth token, with the fields `{index}` and `{user}`; read at each log-on, on each client."""
+    """File with the user's OAuth token, which may have the fields `{index}` and `{user}`; each log-on reads it.
+    """
     master: Text | None = None
-    """Name of a master user, to whom all passwords belong, and who logs on as each user."""
+    """Name of a master user who logs on as each user, and whom all passwords belong to."""
     master_separator: Text | None = None
     """Send user, separator and master as the log-on name, such as Dovecot's `*`."""
 
@@ -241,7 +244,7 @@ class AccountsSection:
             found = "only a password" if sources else "only a user" if self.user else "neither"
             expected = "either csv, or user and password"
             if self.token_file is not None:
-                expected = "a user, and a manifest_key (which signs manifests where there is no password)"
+                expected = "a user, and a manifest_key (which signs manifests if there is no password)"
                 found = "no manifest_key" if self.user else "no user"
             raise mismatch(expected, found)
 
@@ -251,7 +254,7 @@ class AccountsSection:
 
 
 def prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
-    """Remove the file's source of the passwords if the command line names one."""
+    """Remove the file's source of passwords if the command line names another."""
     chosen = {source for source in PASSWORDS if ("accounts", source) in origin.overridden}
     accounts = document.get("accounts")
     if chosen and isinstance(accounts, dict):
@@ -263,9 +266,9 @@ def prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
 def resolve_accounts(
     section: AccountsSection, domain: str, users: int, origin: Origin, directory: Path, passwords: bool
 ) -> AccountPattern | AccountTable:
-    """Return the accounts of a section, whose paths are relative to `directory`.
+    """Return a section's accounts; paths are relative to `directory`.
 
-    Without `passwords`, no password is fetched. Raises `ConfigError` for fewer accounts than users.
+    Without `passwords`, no password is fetched. Raises `ConfigError` if there are fewer accounts than users.
     """
     identity = _identity(section, origin, directory)
     if section.csv is not None:
@@ -283,7 +286,7 @@ def resolve_accounts(
 
 
 def _identity(section: AccountsSection, origin: Origin, directory: Path) -> Identity:
-    """Return how the accounts of a section log on. A path without a field must be that of a file."""
+    """Return how a section's accounts log on. A path without a field must belong to a file."""
     path = None
     if section.token_file is not None:
         path = resolve_path(section.token_file, directory)
@@ -294,7 +297,7 @@ def _identity(section: AccountsSection, origin: Origin, directory: Path) -> Iden
 
 
 def _password(section: AccountsSection, origin: Origin, directory: Path, fetched: bool) -> str:
-    """Return the pattern of the passwords from the source that the scenario names."""
+    """Return the password pattern from the source that the scenario names."""
     if not section.has_password:
         return ""
     if section.password is not None or not fetched:
@@ -305,7 +308,7 @@ def _password(section: AccountsSection, origin: Origin, directory: Path, fetched
 
 
 def _source_of(section: AccountsSection) -> str:
-    """Return the key that says where the password comes from, after the variable; "" if a key has the password."""
+    """Return the key that names the password's source, after any variable; "" if the key has the password itself."""
     if section.password_env is not None:
         return f"{section.password_env} (accounts.password_env)"
     return "" if section.password_file is None else "accounts.password_file"

@@ -1,4 +1,4 @@
-"""The distribution of a day's activities over its time: `run.day_shape` of a scenario."""
+"""The distribution of activities over a day: `run.day_shape` of a scenario."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MOST_WEIGHT = 1e6
 
 
 def normalised(weights: Sequence[float]) -> tuple[float, ...]:
-    """Return the same weights for each list with the same ratios; nothing for equal weights, which are a flat day.
+    """Normalise weights, so that lists with the same ratios become equal; equal weights, a flat day, become ().
 
-    The weights are coprime whole numbers, or shares of the largest weight if these would be above `MOST_WEIGHT`.
-    Weights count as the decimals that a scenario has: 0.1 and 0.3 are 1 and 3. Those returned are normalised.
+    The result has coprime whole numbers, or shares of the largest weight if these would exceed `MOST_WEIGHT`. Weights
+    are read as decimals, as in the scenario: 0.1 and 0.3 become 1 and 3. Normalising twice changes nothing.
     """
     exact = [Fraction(str(weight)) for weight in weights]
     shares = [float(weight / max(exact)) for weight in exact]
@@ -28,7 +28,7 @@ def normalised(weights: Sequence[float]) -> tuple[float, ...]:
 
 
 def _whole(weights: Sequence[Fraction]) -> tuple[float, ...]:
-    """Return coprime whole numbers with the ratios of these weights; nothing if one is above `MOST_WEIGHT`."""
+    """Return coprime whole numbers with these weights' ratios; () if one exceeds `MOST_WEIGHT`."""
     scale = lcm(*(weight.denominator for weight in weights))
     whole = [weight.numerator * (scale // weight.denominator) for weight in weights]
     divisor = gcd(*whole)
@@ -36,22 +36,22 @@ def _whole(weights: Sequence[Fraction]) -> tuple[float, ...]:
 
 
 class DayShape:
-    """Equal parts of a day, each with a weight: the rates in a part are the mean rates times its share of the mean.
+    """Equal parts of a day with weights: a part's rates are the mean rates times its weight over the mean weight.
 
-    A Poisson process at the mean rate is drawn first; its clock then runs at the speed of the shape (a
-    non-homogeneous Poisson process by inversion of the cumulative rate: Cinlar, Introduction to Stochastic Processes,
-    1975). A whole day has the same activities in any shape, and they are in the same order.
+    A Poisson process is drawn at the mean rate; the shape then varies the speed of its clock (a non-homogeneous Poisson
+    process by inversion of the cumulative rate: Cinlar, Introduction to Stochastic Processes, 1975). A whole day has
+    the same activities in the same order for any shape.
     """
 
     __slots__ = ("_edges",)
 
     def __init__(self, weights: Sequence[float]) -> None:
-        """Take at least one weight; none is negative, and one is above 0."""
+        """Take at least one weight; none is negative, and at least one is above 0."""
         sums = tuple(accumulate(weights))
         self._edges = (0.0, *(running / sums[-1] for running in sums))
 
     def due_us(self, at_s: float, day_us: int) -> int:
-        """Return the due time of what would be due at `at_s` at the mean rate. Both are without nights.
+        """Return the due time of an activity that would be due at `at_s` on a flat day. Neither time counts nights.
 
         All machines round these operations alike.
         """
@@ -62,7 +62,7 @@ class DayShape:
         return round((day + (part + inside) / (len(self._edges) - 1)) * day_us)
 
     def share(self, begin_days: float, end_days: float) -> float:
-        """Return how many days' activities are due between two moments, in days since the begin of a day."""
+        """Return how many days' worth of activities is due between two moments, in days since the start of a day."""
         return self._until(end_days) - self._until(begin_days)
 
     def _until(self, moment_days: float) -> float:
@@ -73,9 +73,9 @@ class DayShape:
 
 
 def factor_of_window(weights: Sequence[float], window_s: Window, day_s: float, night_s: float) -> float:
-    """Return the rate of activities in a window divided by the mean rate of a day; 1 for a flat day.
+    """Return the rate of activities in a window, divided by a day's mean rate; 1 for a flat day.
 
-    The window's nights do not count.
+    Nights in the window do not count.
     """
     if not any(weights):
         return 1.0
@@ -85,6 +85,6 @@ def factor_of_window(weights: Sequence[float], window_s: Window, day_s: float, n
 
 
 def _days(at_s: float, day_s: float, night_s: float) -> float:
-    """Return the days until an instant, without nights."""
+    """Return the number of days up to an instant, without nights."""
     cycles, rest_s = divmod(at_s, day_s + night_s)
     return cycles + min(rest_s / day_s, 1.0)

@@ -13,7 +13,7 @@ from loadsim.documents.typed import ReadAs, mismatch, strict
 
 @lru_cache(maxsize=1024)
 def _decay(count: int, mean: float) -> float:
-    """Return the d >= 0 for which chances proportional to exp(-d k), k = 0..count-1, have this mean, by bisection.
+    """Find, by bisection, the d >= 0 for which chances proportional to exp(-d k), k = 0..count-1, have this mean.
 
     `mean` is above 0 and at most the midpoint, where d is 0.
     """
@@ -34,7 +34,7 @@ def _decay(count: int, mean: float) -> float:
 class Distribution:
     """A truncated geometric distribution of whole numbers from `min` to `max`, with exactly this `average`.
 
-    The papers publish the three numbers and no distribution. A triangular one cannot have a mean of 10 on [4, 50].
+    The papers publish these three numbers but no distribution. A triangular one cannot have a mean of 10 on [4, 50].
     """
 
     min: int
@@ -52,13 +52,13 @@ class Distribution:
         low, high = self.average - self.min, self.max - self.average
         if not low or not high:
             return self.max if low else self.min
-        if low > high:  # large numbers are likelier: mirror a falling distribution
+        if low > high:  # large numbers are more likely: mirror a falling distribution
             return self.max - _falling(1 - u, self.max - self.min + 1, high)
         return self.min + _falling(u, self.max - self.min + 1, low)
 
 
 def _falling(u: float, count: int, mean: float) -> int:
-    """Return the inverse distribution function of 0..count-1 with falling chances; `u` may be 1."""
+    """Return the inverse distribution function at `u`, which may be 1, for 0..count-1 with falling chances."""
     decay = _decay(count, mean)
     if not decay:
         return min(int(u * count), count - 1)
@@ -67,10 +67,10 @@ def _falling(u: float, count: int, mean: float) -> int:
 
 
 def _read_as(limit: Any, average: Any) -> ReadAs:
-    """Return the annotation of a distribution whose three numbers are read with these types."""
+    """Return the annotation for a distribution whose numbers are read as these types."""
     keys = [("min", limit), ("average", average), ("max", limit)]
     section: Any = strict(make_dataclass("_Section", keys, frozen=True, slots=True))
-    return ReadAs(section, lambda each: Distribution(each.min, float(each.average), each.max))
+    return ReadAs(section, lambda read: Distribution(read.min, float(read.average), read.max))
 
 
 CountDistribution = Annotated[Distribution, _read_as(Count, Amount)]

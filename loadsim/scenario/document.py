@@ -1,4 +1,4 @@
-"""The document of a scenario file: its keys, their meaning and their defaults. `--set` applies to it."""
+"""A scenario file's document: its keys, their meanings and their defaults. `--set` changes it."""
 
 from __future__ import annotations
 
@@ -51,32 +51,32 @@ class ScenarioDocument:
     name: Text | None = None
     """Name of the run in results. Default: the file's name."""
     server: Literal["embedded"] | Server
-    """The server under test: `embedded`, which has the services that the drivers need, or these keys. `smtp` has those
-    of host, TLS and certificate, too, and `mapi` those of certificate."""
+    """The server under test: `embedded`, which has the services that the drivers need, or these keys. `smtp` also has
+    the keys for host, TLS and certificates, and `mapi` those for certificates."""
     folders: Folders = OF_SERVER
-    """Names of folders on the server."""
+    """Folder names on the server."""
     domain: Domain = "loadsim.test"
-    """Domain of all simulated addresses, in which accounts must be."""
+    """Domain of all simulated addresses and accounts."""
     accounts: AccountsSection | None = None
-    """Log-on names and passwords of the users, who must exist on the server."""
+    """Log-on names and passwords of the users, whose accounts must exist on the server."""
     topology: Annotated[tuple[GroupSection, ...], ReadAs(tuple[GroupSection, ...], _some_groups)]
-    """Groups of users, interleaved over the user numbers."""
+    """Groups of users, whose user numbers are interleaved."""
     mailbox: MailboxSection = PROFILES
-    """Mailboxes before the run, in place of those of the profiles."""
+    """Mailboxes before the run, in place of the profiles'."""
     lists: ListsSection = field(default_factory=ListsSection)
     """Distribution lists, which must exist on the server."""
     run: RunSection = field(default_factory=RunSection)
-    """Times of the run, and their seed."""
+    """Times of the run, and its seed."""
     client: Client = field(default_factory=Client)
     """Behaviour of the mail programs with any driver."""
     initialise: Annotated[str, word("auto", "always", "never")] = "auto"
-    """Bring mailboxes to the start state: if they differ (`auto`), always, or never."""
+    """Bring mailboxes to the start state: if they differ from it (`auto`), always, or never."""
     weights: Weights = field(default_factory=lambda: dict(load_weights()))
-    """Weights of single tasks in the score, also of plug-ins. Default: `profiles/weights.yaml`."""
+    """Weights of single tasks in the score, including plug-ins'. Default: `profiles/weights.yaml`."""
     criteria: Annotated[Any, Reads(lambda value: value, "mapping")] = field(default_factory=dict)
-    """Limits of figures that a run must keep to pass."""
+    """Limits on figures that a run must keep to pass."""
     limits: Limits = field(default_factory=Limits)
-    """Limits of a run that may be believed, and time limits."""
+    """Limits of a valid run, and time limits."""
     abort_on: AbortOn = field(default_factory=AbortOn)
     """Conditions that end a run early."""
     cluster: Losses = field(default_factory=Losses)

@@ -1,4 +1,4 @@
-"""Groups of users and their distribution lists: read the files that a topology names, and check that they fit."""
+"""Groups of users and their distribution lists: reading the files that a topology names, and checking that they fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loadsim.scenario.server import Server
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Users of one profile with one driver and one mail program, or several at once.
+    """Users of one profile, with one driver and one or more mail programs.
 
     `program` does the users' tasks; `companions` only watch. `reference` and `program_references` name the profile and
     the programs in a file.
@@ -40,12 +40,12 @@ class Group:
 
     @property
     def connections(self) -> int:
-        """The most connections to a user's mailbox at once: companions have one each, for the Inbox."""
+        """The most simultaneous connections to a user's mailbox: companions have one each, for the Inbox."""
         return self.program.connections + len(self.companions)
 
     @property
     def module(self) -> str:
-        """The name of driver and programs in results."""
+        """The name of the driver and programs in results."""
         return driver_name(self.protocol, self.program, self.companions)
 
 
@@ -81,7 +81,7 @@ def _reference(key: str, reference: str, at: int, origin: Origin, directory: Pat
 
 
 def check_programs(topology: Sequence[Group], origin: Origin) -> None:
-    """Check that each name has one program, and each user each program once: results name programs."""
+    """Check that no two programs share a name, as results name programs, and that no user has one twice."""
     named: dict[str, MailProgram] = {}
     for at, group in enumerate(topology):
         names = [program.name for program in group.programs]
@@ -94,13 +94,13 @@ def check_programs(topology: Sequence[Group], origin: Origin) -> None:
 
 
 def with_submission(client: Client, topology: Sequence[Group]) -> Client:
-    """Return the client with the programs' way to submit, unless the scenario states one or the programs differ."""
+    """Let the programs decide how to submit, unless the scenario states it or the programs differ."""
     ways = {group.program.submission for group in topology}
     return client if client.submission or len(ways) > 1 else replace(client, submission=ways.pop())
 
 
 def with_connection(server: Server | Literal["embedded"], topology: Sequence[Group]) -> Server | Literal["embedded"]:
-    """Return the server with the programs' way to connect to SMTP, unless the scenario states it or they differ."""
+    """Let the programs decide how to connect to SMTP, unless the scenario states it or the programs differ."""
     ways = {group.program.connection for group in topology}
     smtp = server.smtp if isinstance(server, Server) else None
     if not isinstance(server, Server) or smtp is None or smtp.connection is not None or len(ways) > 1:
@@ -109,22 +109,22 @@ def with_connection(server: Server | Literal["embedded"], topology: Sequence[Gro
 
 
 def check_profiles(topology: Sequence[Group], origin: Origin) -> None:
-    """Check that each name has one profile, and that all profiles have the same length of day and of night."""
+    """Check that no two profiles share a name, and that all have the same lengths of day and night."""
     first = topology[0].profile
     named: dict[str, Profile] = {}
     for at, group in enumerate(topology):
         key = ("topology", at, "profile")
         if named.setdefault(group.profile.name, group.profile) != group.profile:
             raise origin.error(key, "a name for each profile", group.profile.name)
-        for what in ("day", "night"):
-            own_s, first_s = (getattr(profile, f"{what}_s") for profile in (group.profile, first))
+        for time in ("day", "night"):
+            own_s, first_s = (getattr(profile, f"{time}_s") for profile in (group.profile, first))
             if own_s != first_s:
-                expected = f"profiles with a {what} of {seconds(first_s)}"
+                expected = f"profiles with a {time} of {seconds(first_s)}"
                 raise origin.error_saying(key, expected, f"one of {seconds(own_s)}")
 
 
 def resolve_lists(stated: ListsSection, topology: Sequence[Group], origin: Origin) -> ListsSection:
-    """Take from the profiles what the scenario leaves open. Raises `ConfigError` if the profiles differ in it."""
+    """Fill in, from the profiles, what the scenario leaves open. Raises `ConfigError` if the profiles differ in it."""
     rules = {group.profile.lists: group.profile.name for group in topology}
     counted = stated.count is not None or stated.cover is not None
     unlike = {(None if counted else (rule.count, rule.cover), None if stated.size else rule.size) for rule in rules}

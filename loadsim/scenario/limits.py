@@ -1,4 +1,4 @@
-"""The section `limits` of a scenario file, by which logs are judged, too."""
+"""The section `limits` of a scenario file, which also applies to logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loadsim.documents.schema import Amount, Count, Duration, PositiveDuration, 
 from loadsim.documents.typed import strict
 
 _GENERATOR = "generator_"
-"""The prefix of the generator's limits in the header of a log."""
+"""The prefix of the generator's limits in a log's header."""
 
 
 @strict
@@ -19,9 +19,9 @@ class GeneratorLimits:
     """Limits of the generator, beyond which a run is invalid; None switches a limit off."""
 
     lag_p99_ms: Amount | None = 5.0
-    """Largest 99th percentile of an engine's event-loop lag; `null` switches off this one, not the next three."""
+    """Largest 99th percentile of an engine's event-loop lag; `null` switches this off, but not the next three."""
     lag_share: Share | None = 0.1
-    """Largest such lag as a share of the 95th percentile of the fastest scored task; 2 ms are always allowed."""
+    """Largest such lag as a share of the fastest scored task's 95th percentile; 2 ms are always allowed."""
     cpu: Share | None = 0.6
     """Largest share of a core that an engine may use."""
     lateness_p95_ms: Amount | None = 50.0
@@ -31,7 +31,7 @@ class GeneratorLimits:
 @strict
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a valid run, and the time limits of the work that the end of a run finds unfinished.
+    """Limits of a valid run, and time limits for commands and for unfinished work at the end.
 
     With fewer than 20 hits, the 95th percentile is the slowest hit.
     """
@@ -39,7 +39,7 @@ class Limits:
     lost_users: Share = 0.01
     """Invalid if the generator loses a larger share of the users."""
     done: Share = 0.98
-    """Invalid if a smaller share of the tasks that were due started."""
+    """Invalid if a smaller share of the due tasks started."""
     load: Share = 0.95
     """Invalid if a smaller share of the plan's tasks started, or of the companions' time had a session."""
     hits: Count = 20
@@ -56,13 +56,13 @@ class Limits:
     """Limits of the load generator; on the embedded server, they only warn."""
 
     def in_header(self) -> dict[str, float | None]:
-        """Return the limits of a valid run by the names that a log's header has for them; None is off."""
+        """Return the limits of a valid run by their names in a log's header; None means off."""
         own = {name: getattr(self, name) for name in ("lost_users", "done", "load", "hits", "window_s")}
         return own | {f"{_GENERATOR}{name}": limit for name, limit in asdict(self.generator).items()}
 
     @classmethod
     def of_header(cls, stated: Mapping[str, Any]) -> Limits:
-        """Return the limits that a log's header states; those that it lacks have their defaults."""
+        """Return the limits that a log's header states, with defaults for the others."""
         generator = {name: stated[name] for name in stated if name.startswith(_GENERATOR)}
         own = {name: stated[name] for name in stated.keys() - generator.keys()}
         named = {name.removeprefix(_GENERATOR): limit for name, limit in generator.items()}

@@ -1,4 +1,4 @@
-"""Log-on methods, and patterns with the number and the name of a user."""
+"""Log-on methods, and patterns with a user's number and name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METHODS = ("external", *TOKEN_METHODS, *SCRAM_METHODS, "plain", "login", LOGIN_C
 """All log-on methods by their names in a scenario: SASL mechanisms in lower case, and `login-command`."""
 
 CONNECTION_METHODS = ("ntlm", "negotiate")
-"""Methods of HTTP that log on a connection, not each request."""
+"""HTTP methods that log on a connection rather than each request."""
 
 WITH_AUTHZID = frozenset((*SCRAM_METHODS, "external", "oauthbearer", "plain"))
 """Methods that carry an authorisation identity."""
@@ -31,11 +31,11 @@ AUTO = "auto"
 """Choose the strongest method that the server offers and the account's secret allows."""
 
 _FIELD = re.compile(r"\{(index|user)(?::(0?[1-9]?)d?)?\}")
-"""{index}, {index:05d} and {user}: the number and the log-on name of a user."""
+"""{index}, {index:05d} and {user}: a user's number and log-on name."""
 
 
 def fill(pattern: str, index: int, user: str) -> str:
-    """Return a pattern with the user's number for `{index}` and the log-on name for `{user}`."""
+    """Fill in a pattern: the user's number for `{index}`, the log-on name for `{user}`."""
     return _FIELD.sub(lambda match: user if match[1] == "user" else format(index, f"{match[2] or ''}d"), pattern)
 
 
@@ -47,7 +47,7 @@ def is_pattern(pattern: str) -> bool:
 def _pattern(value: object) -> str:
     pattern = text(value)
     if re.search(r"[{}]", _FIELD.sub("", pattern)):
-        raise mismatch("no other fields than {index} and {user}")
+        raise mismatch("no fields but {index} and {user}")
     return pattern
 
 
@@ -60,7 +60,7 @@ def _command(line: str) -> tuple[str, ...]:
     try:
         words = shlex.split(line)
     except ValueError:
-        raise mismatch("a command", "quotation marks that are not closed") from None
+        raise mismatch("a command", "unclosed quotation marks") from None
     if not words or not words[0]:
         raise mismatch("a command", "none")
     return tuple(words)

@@ -1,4 +1,4 @@
-"""Mailboxes as a scenario states them: the section `mailbox`, which overrides the start state of the profiles."""
+"""Mailboxes as stated in a scenario: the section `mailbox`, which overrides the profiles' start state."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from loadsim.documents.typed import Reads, mismatch, show, strict, value_of
 from loadsim.scenario.distribution import CountDistribution, Distribution
 
 LEAST_BYTES = 1024
-"""The smallest message: its header has some 600 bytes."""
+"""The smallest message: its header has about 600 bytes."""
 
 MOST_BYTES = 1 << 28
 DEFAULT_MOST_BYTES = 10 * 1024 * 1024
-"""The largest message by a lognormal distribution, unless `max` is given: the default limit of many servers."""
+"""The largest message from a lognormal distribution, unless `max` is given: many servers' default limit."""
 
 MOST_MESSAGES = 1_000_000
-"""The most messages of one folder."""
+"""The most messages in one folder."""
 
 MOST_FOLDERS = 10_000
 DEEPEST = 10
-"""The most levels of nested folders: their names stay below the 255 bytes that a file's name can have."""
+"""The most levels of nested folders: names must fit into the 255 bytes of a file name."""
 
 MOST_DAYS = 36_525
 
 LEVEL = "/"
-"""Separates the levels in the name of a folder. A driver puts the server's own separator in its place."""
+"""Separates the levels in a folder's name. Drivers replace it with the server's separator."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeTable:
-    """Sizes of messages in bytes, each with its share; the shares add up to 1."""
+    """Message sizes in bytes with their shares, which add up to 1."""
 
     sizes: tuple[int, ...]
     shares: tuple[float, ...]
@@ -102,28 +102,28 @@ def _sizes(value: object) -> Sizes:
 
 
 def _table(value: dict[Any, Any]) -> SizeTable:
-    found: dict[int, float] = {}
+    shares: dict[int, float] = {}
     for key, share in value.items():
         size = value_of(Size, key)
         _check_size(size, str(key))
-        if size in found:
+        if size in shares:
             raise mismatch("each size once", show(key), at=(str(key),))
-        found[size] = value_of(Share, share)
-    total = math.fsum(found.values())
+        shares[size] = value_of(Share, share)
+    total = math.fsum(shares.values())
     if abs(total - 1) > 1e-9:
-        raise mismatch("shares of 100% together", f"{100 * total:.10g}%")
-    sizes = sorted(found)
-    return SizeTable(tuple(sizes), tuple(found[size] for size in sizes))
+        raise mismatch("shares that add up to 100%", f"{100 * total:.10g}%")
+    sizes = sorted(shares)
+    return SizeTable(tuple(sizes), tuple(shares[size] for size in sizes))
 
 
 _Messages = Annotated[int, whole(0, MOST_MESSAGES)]
 
 
 def _per_folder(value: object) -> int | Distribution:
-    found: int | Distribution = value_of(CountDistribution if isinstance(value, dict) else _Messages, value)
-    if isinstance(found, Distribution) and found.max > MOST_MESSAGES:
-        raise mismatch(f"at most {MOST_MESSAGES} messages", show(found.max), at=("max",))
-    return found
+    messages: int | Distribution = value_of(CountDistribution if isinstance(value, dict) else _Messages, value)
+    if isinstance(messages, Distribution) and messages.max > MOST_MESSAGES:
+        raise mismatch(f"at most {MOST_MESSAGES} messages", show(messages.max), at=("max",))
+    return messages
 
 
 _PerFolder = Annotated[int | Distribution, Reads(_per_folder, f"0 to {MOST_MESSAGES:,}, mapping")]
@@ -132,10 +132,10 @@ _PerFolder = Annotated[int | Distribution, Reads(_per_folder, f"0 to {MOST_MESSA
 @strict
 @dataclass(frozen=True, slots=True)
 class MailboxSection:
-    """The mailboxes before the run; what is None is as the users' profiles have it."""
+    """The mailboxes before the run; None leaves a key to the users' profiles."""
 
     inbox: _Messages | None = None
-    """Messages in each Inbox; the newest are unread, as many as the profile has. Default: the profile's."""
+    """Messages in each Inbox, of which the newest are unread: the profile's number. Default: the profile's."""
     deleted_items: _Messages | None = None
     """Messages in Deleted Items. Default: the profile's."""
     folders: Annotated[int, whole(1, MOST_FOLDERS)] | None = None
@@ -143,22 +143,22 @@ class MailboxSection:
     fan_out: Positive | None = None
     """Most folders in each folder, and on the top level; at most 10 levels. Default: all on the top level."""
     messages_per_folder: _PerFolder | None = None
-    """Messages in each of these; a distribution is drawn for each user and folder. Default: the profile's."""
+    """Messages in each of these folders; a distribution is drawn for each user and folder. Default: the profile's."""
     sizes: Annotated[Sizes, Reads(_sizes, "mapping")] | None = None
-    """Sizes of these messages, 1K to 256M: shares by size, such as `{2K: 50%, 1M: 50%}`, or a lognormal `{median,
-    mean, max}`. Default: the profile's kinds."""
+    """Sizes of these messages, 1K to 256M: shares by size, such as `{2K: 50%, 1M: 50%}`, or lognormal, `{median, mean,
+    max}`. Default: the profile's kinds."""
     age_days: Annotated[int, whole(1, MOST_DAYS)] | None = None
-    """Days before December 2025 over which the dates of a folder's messages are spread. Default: November 2025."""
+    """Days before December 2025 over which a folder's messages are spread. Default: November 2025."""
     population: Positive | None = None
-    """Users from whom senders are drawn, at least the active ones; answers to others go to active users. Default: the
-    active users."""
+    """Users from whom senders are drawn, at least the active ones; answers to inactive senders go to active users.
+    Default: the active users."""
 
     def __post_init__(self) -> None:
         if self.folders is not None and levels(self.folders, self.fan_out) > DEEPEST:
             raise mismatch(f"a fan_out that gives at most {DEEPEST} levels of folders", show(self.fan_out))
 
     def document(self) -> dict[str, Any]:
-        """Return the section as in a file; keys that are left to the profiles are left out."""
+        """Return the section as in a file, without keys left to the profiles."""
         keys = asdict(self) | {"sizes": self.sizes and self.sizes.document()}
         return {key: value for key, value in keys.items() if value is not None}
 
@@ -168,7 +168,7 @@ PROFILES = MailboxSection()
 
 
 def levels(folders: int, fan_out: int | None) -> int:
-    """Return the depth of a tree that is filled level by level."""
+    """Return the depth of a tree of folders that is filled level by level."""
     if fan_out is None or not folders:
         return min(folders, 1)
     depth, wide, held = 0, 1, 0
@@ -196,5 +196,5 @@ def folder_names(folders: int, fan_out: int | None = None) -> tuple[str, ...]:
 
 
 def deepest_first(names: Iterable[str]) -> list[str]:
-    """Return folders in an order in which they can be deleted: a server may refuse to delete one that has others."""
+    """Order folders for deletion: a server may refuse to delete a folder that contains others."""
     return sorted(names, key=lambda name: (-name.count(LEVEL), name))

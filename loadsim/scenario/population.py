@@ -1,6 +1,6 @@
-"""The population of a scenario: each user's group and the distribution lists, as functions of the user's number.
+"""A scenario's population: users' groups and distribution lists, as functions of the user's number.
 
-Users are numbered from 1. There is no table of users, so a million of them need no memory.
+Users are numbered from 1. There is no table of users, so even a million need no memory.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ CORRESPONDENTS = 65_536
 """The size of the cache of addresses."""
 
 _GOLDEN = 0.6180339887498949
-"""The fraction of the golden ratio: the fractions of its multiples fill [0, 1) evenly, for any number of them."""
+"""The fractional part of the golden ratio: its multiples' fractional parts fill [0, 1) evenly, however many there are.
+"""
 
 
 def group_index(user: int, sizes: Sequence[int]) -> int:
-    """Return the group of user `user` (from 1), with groups of these sizes spread evenly over the numbers.
+    """Return the group of user `user` (from 1), if groups of these sizes are spread evenly over the users.
 
-    Bresenham's rule places the first group over all numbers, the next group over the remaining numbers, and so on. In
+    Bresenham's rule spreads the first group over all numbers, the next one over the remaining numbers, and so on. Among
     any consecutive users, the first group has its proportion to within one user, the second to within two, and so on:
-    the rounding of each group is less than one user, and adds to that of the groups before.
+    each group's rounding, of less than one user, adds to the previous groups'.
     """
     place, left = user - 1, sum(sizes)
     if not 0 <= place < left:
@@ -44,12 +45,12 @@ def group_index(user: int, sizes: Sequence[int]) -> int:
 
 
 def list_edges(rule: ListsSection, population: int, active: int) -> list[int]:
-    """Return the ends of the lists: list k (from 0) has the users edges[k] + 1 ... edges[k + 1].
+    """Return the edges of the lists: list k (from 0) has the users edges[k] + 1 ... edges[k + 1].
 
     The sizes step evenly through their distribution from a start that the lists' seed determines, so even a few lists
-    have about the average size. Remaining users that are too few for a list join the last one; if that would exceed
-    the maximum, the last one gives up users to a list of minimum size. So no list is smaller than the minimum, and
-    "cover 100%" covers all users, if lists of the stated sizes can. Lists that exceed the active users are left out.
+    have about the average size. If the remaining users are too few for a list, they join the last one; if that would
+    exceed the maximum, the last list gives up users to one of minimum size. So no list is smaller than the minimum, and
+    "cover 100%" covers all users, if lists of these sizes can. Lists beyond the active users are left out.
     """
     end = population if rule.cover is None else round(population * rule.cover)
     assert rule.size is not None, "a scenario that is read has it from its profiles"
@@ -68,10 +69,10 @@ def list_edges(rule: ListsSection, population: int, active: int) -> list[int]:
 
 
 class DistributionLists:
-    """The lists of a scenario: ranges of consecutive users of a stated population.
+    """A scenario's lists: ranges of consecutive users of a stated population.
 
-    Their sizes come from a seed of their own, so they do not depend on the number of active users. A run has only the
-    lists whose members are all active.
+    Their sizes come from a separate seed, so they do not depend on the number of active users. A run has only the lists
+    whose members are all active.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -92,20 +93,20 @@ class DistributionLists:
         return range(self._edges[index] + 1, self._edges[index + 1] + 1)
 
     def address(self, index: int) -> str:
-        """Return the address of list `index` (from 0): a server refuses it if its lists have other members."""
+        """Return the address of list `index` (from 0). It names the members: a server with other lists rejects it."""
         members = self.members(index)
         return f"list-{members[0]}-{members[-1]}@{self._domain}"
 
 
 class Population:
-    """The users and lists of one scenario; making it raises as `DistributionLists` does."""
+    """The users and lists of one scenario; the constructor raises as `DistributionLists` does."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.lists = DistributionLists(scenario)
         self._sizes = [group.users for group in scenario.topology]
         self._users = scenario.users
-        # Cached: the correspondents of a user repeat.
+        # Cached, since users' correspondents repeat.
         self.address = lru_cache(CORRESPONDENTS)(lambda user: scenario.account(user).address)
         self.number = lru_cache(CORRESPONDENTS)(self._number)
 
@@ -116,27 +117,27 @@ class Population:
         return self.scenario.topology[group_index(user, self._sizes)]
 
     def _number(self, address: str) -> int | None:
-        """Return the active user with this address; None for the address of a list or of others."""
+        """Return the active user with this address; None for the addresses of lists and others."""
         user = self.scenario.accounts.number(address, self.scenario.domain)
         return user if user is not None and 1 <= user <= len(self) else None
 
 
 def further_connections(scenario: Scenario, users: Iterable[int] | None = None) -> int:
-    """Return how many connections to mailboxes these users (None: all) have at most, beyond one for each user.
+    """Return the most connections to mailboxes that these users (None: all) have, beyond one each.
 
-    Over MAPI, the wait for events has a connection of its own.
+    Over MAPI, waiting for events takes a separate connection.
     """
     further = [group.connections - 1 + (group.protocol == "mapi") for group in scenario.topology]
     if not any(further):
         return 0
     sizes = [group.users for group in scenario.topology]
     if users is None:
-        return sum(size * of_each for size, of_each in zip(sizes, further, strict=True))
+        return sum(size * per_user for size, per_user in zip(sizes, further, strict=True))
     return sum(further[group_index(user, sizes)] for user in users)
 
 
 def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:
-    """Return the address of each list of a run with the addresses of its members."""
+    """Map the address of each list in a run to its members' addresses."""
     lists = DistributionLists(scenario)
     return {
         lists.address(index): tuple(scenario.account(user).address for user in lists.members(index))
@@ -145,10 +146,10 @@ def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:
 
 
 def resized(scenario: Scenario, users: int, most: int, sections: Sequence[str] = ("lists", "mailbox")) -> list[str]:
-    """Return the settings for a number of users, in groups of the scenario's proportions.
+    """Return the settings for a number of users in groups with the scenario's proportions.
 
-    Lists and mailboxes are those of the `most` users: so a server needs one set of lists, and a mailbox is filled once.
-    A population that the scenario states stays.
+    Lists and mailboxes are those for the `most` users, so a server needs one set of lists, and mailboxes are filled
+    once. A population that the scenario states is kept.
     """
     sizes = [group.users for group in scenario.topology]
     stated = {"lists": scenario.lists.population, "mailbox": scenario.mailbox.population}
@@ -159,13 +160,13 @@ def resized(scenario: Scenario, users: int, most: int, sections: Sequence[str] =
 
 
 def shared(users: int, sizes: Sequence[int]) -> list[int]:
-    """Divide users among groups in proportion to their sizes, at least one each, by largest remainder."""
+    """Divide users among groups in proportion to the groups' sizes, at least one each, by largest remainder."""
     spare, total = users - len(sizes), sum(sizes)
     wanted = [max(0.0, users * size / total - 1) for size in sizes]
     scale = spare / sum(wanted) if sum(wanted) else 0.0
-    shares = [scale * each for each in wanted]
+    shares = [scale * users for users in wanted]
     whole = [int(share) for share in shares]
     by_remainder = sorted(range(len(sizes)), key=lambda at: (whole[at] - shares[at], at))
     for at in by_remainder[: spare - sum(whole)]:
         whole[at] += 1
-    return [1 + each for each in whole]
+    return [1 + users for users in whole]

@@ -1,4 +1,4 @@
-"""User profiles: the activities of a kind of user in a day, read from `profiles/`."""
+"""User profiles: a kind of user's daily activities, read from `profiles/`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from loadsim.model.records import SPANS
 from loadsim.scenario.distribution import CountDistribution, DurationDistribution, SizeDistribution
 
 KINDS = ("ups1K", "ups2K", "ups4K", "ups10Kat", "upsBMobj", "upsWDatt", "upsXLatt", "upsXLobj")
-"""The message kinds, in the order of Compaq 1997, Table 1; a draw of a kind goes through them in this order."""
+"""The message kinds in the order of Compaq 1997, Table 1, which draws follow."""
 
 OUTCOMES = ("reply", "reply_all", "forward", "move", "copy", "delete", "nothing")
-"""The outcomes of reading a message, in the order of the tables; a draw goes through them in this order."""
+"""The outcomes of reading a message in the order of the tables, which draws follow."""
 
 
 _PLUGIN_TASK = re.compile(r"[A-Z][A-Z0-9]*(?: [A-Z0-9]+)*")
@@ -52,7 +52,7 @@ _LONGEST_NAME = 32
 
 
 def may_name_plugin_task(name: object) -> bool:
-    """Return True for a name that a task of a plug-in may have: no name of loadsim's own tasks and spans."""
+    """Return True for a name that a plug-in's task may have, which excludes loadsim's own tasks and spans."""
     return (
         isinstance(name, str)
         and len(name) <= _LONGEST_NAME
@@ -62,8 +62,8 @@ def may_name_plugin_task(name: object) -> bool:
 
 
 def expected_plugin_task() -> str:
-    """Return the text of errors for other names."""
-    return f"words of A-Z and 0-9 (at most {_LONGEST_NAME} characters) that are no task of loadsim"
+    """Return what errors for other names expect."""
+    return f"words of A-Z and 0-9 (at most {_LONGEST_NAME} characters) that do not name a task of loadsim"
 
 
 # --- the sections of a profile ----------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def expected_plugin_task() -> str:
 @strict
 @dataclass(frozen=True, slots=True)
 class StartState:
-    """The messages of a mailbox before the run: unread in the Inbox, read in Deleted Items and new folders."""
+    """The messages in a mailbox before the run: unread in the Inbox, read in Deleted Items and in own folders."""
 
     inbox: Count
     """Unread messages in the Inbox."""
@@ -81,7 +81,7 @@ class StartState:
     folders: Positive
     """Number of the user's own folders."""
     messages_per_folder: Count
-    """Read messages in each of them."""
+    """Read messages in each of these folders."""
 
 
 @strict
@@ -101,7 +101,7 @@ class NewMail:
 @dataclass(frozen=True, slots=True)
 class ProcessInbox:
     per_day: Amount
-    """Times a day at which the user reads all unread messages."""
+    """Times a day that the user reads all unread messages."""
     read_note_delay_ms: DurationDistribution = field(metadata={"key": "read_note_delay"})
     """Pause between messages, `{min, average, max}`; scales with the day."""
 
@@ -110,13 +110,13 @@ class ProcessInbox:
 @dataclass(frozen=True, slots=True)
 class Browse:
     per_day: Amount
-    """Times a day at which the user reads an old message of a random folder."""
+    """Times a day that the user reads an old message from a random folder."""
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The exclusive chances of the outcomes of reading a message; the rest up to 100% is `nothing`."""
+    """The chances of the exclusive outcomes of reading a message; the rest up to 100% is `nothing`."""
 
     reply: Share = 0.0
     """Reply to the sender."""
@@ -131,18 +131,18 @@ class Outcomes:
     delete: Share = 0.0
     """Move it to Deleted Items."""
     nothing: Share = 0.0
-    """Leave it. Default: what is left of 100%."""
+    """Leave it. Default: the rest up to 100%."""
 
     def __post_init__(self) -> None:
         """Reject more than 100%; the rest is `nothing`."""
         acts = math.fsum(getattr(self, name) for name in OUTCOMES[:-1])
         if acts + self.nothing > 1 + 1e-9:
-            raise mismatch("outcomes of at most 100% together", f"{100 * (acts + self.nothing):.10g}%")
+            raise mismatch("outcomes that add up to at most 100%", f"{100 * (acts + self.nothing):.10g}%")
         object.__setattr__(self, "nothing", max(0.0, round(1 - acts, 12)))
 
     @property
     def cumulative(self) -> tuple[tuple[str, float], ...]:
-        """Return each outcome with the running sum of the chances, in the order of `OUTCOMES`; the last is 1."""
+        """Each outcome with the running sum of chances, in the order of `OUTCOMES`; the last sum is 1."""
         sums = list(accumulate(getattr(self, name) for name in OUTCOMES))
         return (*zip(OUTCOMES[:-1], sums, strict=False), (OUTCOMES[-1], 1.0))
 
@@ -150,14 +150,14 @@ class Outcomes:
 @strict
 @dataclass(frozen=True, slots=True)
 class ListRule:
-    """Distribution lists: `count` of them, or as many as `cover` a share of the users; and their sizes."""
+    """Distribution lists: their `count`, or the share of users that they `cover`; and their sizes."""
 
     size: CountDistribution
     """Members of a list, `{min, average, max}`."""
     count: Count | None = None
     """Number of lists; this or `cover`."""
     cover: Share | None = None
-    """Share of the users who are on lists; this or `count`."""
+    """Share of users who are on lists; this or `count`."""
 
     def __post_init__(self) -> None:
         if (self.count is None) == (self.cover is None):
@@ -170,7 +170,7 @@ class ListRule:
 @dataclass(frozen=True, slots=True)
 class Schedule:
     per_day: Amount
-    """Changes of the schedule per day."""
+    """Changes to the schedule per day."""
     file_bytes: SizeDistribution = field(metadata={"key": "file_size"})
     """Size of the schedule file, `{min, average, max}`."""
 
@@ -190,7 +190,7 @@ def _plugin_task(name: object) -> object:
 @strict
 @dataclass(frozen=True, slots=True)
 class Calculated:
-    """The published calculated load: messages per user and day, and recipients per message; None if not published."""
+    """The published calculated load: messages per user and day, and recipients per message; None if unpublished."""
 
     received: Amount
     """Messages received per day."""
@@ -209,7 +209,7 @@ class Calculated:
 
 
 TASKS = "tasks"
-"""The word in errors for the names of tasks."""
+"""The word for names of tasks in errors."""
 
 
 def _weights_of_kinds(value: object) -> dict[str, float]:
@@ -238,7 +238,7 @@ class Profile:
     inbox_limit: Count | None = None
     """Messages in the Inbox above which the oldest are moved to Deleted Items. Default: no limit."""
     load_attachment: Share
-    """Share of read messages with an attachment whose attachment is loaded."""
+    """Share of read messages with attachments whose attachment is loaded."""
     start_state: StartState
     """The mailbox before the run."""
     new_mail: NewMail
@@ -248,7 +248,7 @@ class Profile:
     browse: Browse
     """Reading old mail."""
     after_reading: Outcomes
-    """Outcomes of reading a new message, which exclude each other."""
+    """Outcomes of reading a new message, which are exclusive."""
     after_browsing: Outcomes = field(default_factory=Outcomes)
     """Outcomes of reading an old message, likewise."""
     messages: Annotated[dict[str, float], Reads(_weights_of_kinds, "mapping")]
@@ -262,16 +262,16 @@ class Profile:
     tasks: dict[Annotated[str, Reads(_plugin_task, "text")], PluginTask] = field(default_factory=dict)
     """Tasks of plug-ins, `{NAME: {per_day: 10}}`."""
     calculated: Calculated | None = None
-    """Published load, which `loadsim plan` shows next to its own."""
+    """Published load, which `loadsim plan` compares with its own."""
 
 
 # --- files ------------------------------------------------------------------------------------------------------
 
 
 def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
-    """Read the profile with a shipped name (`loadsim-5.5/medium`) or a path, relative to `relative_to`.
+    """Read a profile by its shipped name (`loadsim-5.5/medium`), or its path relative to `relative_to`.
 
-    Raises `ConfigError` with one line.
+    Raises a one-line `ConfigError`.
     """
     place = located("profiles", reference, relative_to)
     return _shipped(*place) if reference in known("profiles") else _load(*place, ())[0]
@@ -279,7 +279,7 @@ def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
 
 @cache
 def _shipped(path: Path, name: str) -> Profile:
-    """Read a shipped profile once: it does not change while a program runs."""
+    """Read a shipped profile once; it does not change while a program runs."""
     return _load(path, name, ())[0]
 
 
@@ -292,7 +292,7 @@ def _load(path: Path, name: str, above: tuple[Path, ...]) -> tuple[Profile, dict
 
 
 def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """Return the document of the profile that a file starts from; `above` are the files that start from that file."""
+    """Return the document of the profile that a file is based on; `above` are the files that are based on this file."""
     place = locate("profiles", reference, path.parent) if isinstance(reference, str) else None
     if place is None:
         raise origin.error_saying(("from",), expected_file("profiles"), with_nearest(reference, known("profiles")))
@@ -303,9 +303,9 @@ def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]
 
 
 def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Put a profile's own rows over those of its base.
+    """Override the rows of a profile's base with its own.
 
-    It inherits neither the name nor the calculated load, which was published for the whole table.
+    A profile does not inherit the name, or the calculated load, which was published for the whole table.
     """
     kept = {key: value for key, value in base.items() if key not in ("name", "calculated")}
     for row in ("after_reading", "after_browsing"):  # computed again from the rest
@@ -317,15 +317,15 @@ def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def load_weights() -> Mapping[str, float]:
-    """Return this project's own weights of the scored tasks (`profiles/weights.yaml`)."""
+    """Return this project's own weights for scored tasks (`profiles/weights.yaml`)."""
     document, _ = read_document(shipped("profiles") / "weights.yaml", "profiles/weights.yaml")
     return read_weights(document["weights"], TASKS, ALL_TASKS)
 
 
 def read_weights(value: object, what: str, names: Collection[str]) -> dict[str, float]:
-    """Read a mapping of `names` to weights; `what` these are names of, for errors.
+    """Read a mapping from `names` to weights; errors call the names `what`.
 
-    Among `TASKS`, names that a task of a plug-in may have are valid, too.
+    Among `TASKS`, names that plug-ins' tasks may have are also valid.
     """
     if not isinstance(value, dict):
         raise mismatch("a mapping")
@@ -337,7 +337,7 @@ def read_weights(value: object, what: str, names: Collection[str]) -> dict[str, 
             mistakes.append(mismatch(f"one of the {what} {', '.join(names)}", shown, at=(str(name),)))
         elif isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
             mistakes.append(mismatch("a weight of at least 0", show(weight), at=(name,)))
-        elif weight and not 1e-9 <= weight <= 1e9:  # beyond these, sums of products lose digits or overflow
+        elif weight and not 1e-9 <= weight <= 1e9:  # outside these, sums of products lose digits or overflow
             mistakes.append(mismatch("a weight of 0, or from 1e-9 to 1e9", show(weight), at=(name,)))
     if mistakes:
         raise mismatches(mistakes)
@@ -345,7 +345,7 @@ def read_weights(value: object, what: str, names: Collection[str]) -> dict[str, 
 
 
 def weights_of(document: object, name: str) -> dict[str, float]:
-    """Return the weights of a document, called `name` in a `ConfigError`. It is a mapping of tasks to weights."""
+    """Read a document that maps tasks to weights. Raises `ConfigError`, in which it is called `name`."""
     weights: dict[str, float] = parse(Annotated[Any, Reads(_some_weights)], document, Origin(name))
     return weights
 

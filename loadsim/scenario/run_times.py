@@ -1,4 +1,4 @@
-"""The times of a run: days, nights, warm-up and window, and what a scenario leaves open of them."""
+"""The times of a run: days, nights, warm-up and window, and their defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadsim.scenario.profile import Profile
 from loadsim.scenario.sections import RunSection
 
 PARTS = ("warm-up", "window", "after-window")
-"""The parts of the work in their order; the last one is the rest, if the window ends before the work."""
+"""The parts of the work in order; the last is the rest, if the window ends before the work does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class RunTimes:
     """The times of a run: `duration_s`, in days of `day_length_s`; log-ons take `ramp_up_s` before the common start.
 
     A night of `night_length_s` follows each day; a day and its night are a cycle. The window begins `warm_up_s` after
-    the common start and lasts `window_s`; tasks that are due in it are scored. In `mode` stress, users do the
-    activities of their plans one after the other, without pauses and nights. `day_shape` has the weights of equal parts
-    of each day; none is a flat day.
+    the common start and lasts `window_s`; tasks that are due in it are scored. In `mode` stress, users do their planned
+    activities one after another, without pauses or nights. `day_shape` has the weights of equal parts of each day; if
+    empty, the day is flat.
     """
 
     day_length_s: float
@@ -40,7 +40,7 @@ class RunTimes:
         return self.duration_s / (self.day_length_s + self.night_length_s)
 
     def part_at(self, at_s: float) -> str:
-        """Return the part of the work, one of `PARTS`, at a time since the common start."""
+        """Return the part of the work, one of `PARTS`, at this time since the common start."""
         if at_s < self.warm_up_s:
             return "warm-up"
         end_s = self.warm_up_s + self.window_s
@@ -48,7 +48,7 @@ class RunTimes:
 
     @property
     def active_s(self) -> float:
-        """Return the time of the run without nights."""
+        """The length of the run without nights."""
         if not self.night_length_s:
             return self.duration_s
         cycles, rest_s = divmod(self.duration_s, self.day_length_s + self.night_length_s)
@@ -56,20 +56,20 @@ class RunTimes:
 
     @property
     def days(self) -> float:
-        """Return the time of the run without nights, in days."""
+        """The length of the run without nights, in days."""
         return self.active_s / self.day_length_s
 
 
 def seconds(value: float) -> str:
-    """Return the exact notation of a duration in a file."""
+    """Write a duration exactly, as in a file."""
     return f"{value:.0f}s" if value == int(value) else f"{value:.17f}".rstrip("0") + "s"
 
 
 def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin) -> RunTimes:
-    """Fill in the lengths that the scenario leaves open, and check that the window lies in a day.
+    """Fill in the lengths that the scenario leaves open, and check that the window lies within a day.
 
     The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter and a half. With
-    nights, they are a quarter and a half of one day: a rate over days and nights would describe neither.
+    nights, these are fractions of one day: a rate over days and nights would describe neither.
     """
     # Compute the lengths of day, night and run.
     day_length_s = profile.day_s if shape.day_length_s is None else shape.day_length_s
@@ -80,7 +80,7 @@ def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin)
         expected = f"a run of at most {length(LONGEST_S)}"
         raise origin.error_saying(("run", "days"), expected, f"{days:,} days of {length(cycle_s)}")
 
-    # Find the time that the window may lie in: the run, or one of its days.
+    # Find the time that may contain the window: the run, or one of its days.
     begin_s, end_s, within = 0.0, duration_s, f"the run of {length(duration_s)}"
     if night_length_s:
         last_whole = (duration_s + night_length_s) // cycle_s - 1

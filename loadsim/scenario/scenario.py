@@ -1,7 +1,6 @@
-"""Scenarios: which server and users, the length of a day, the seeds, and what counts as passed; read from `scenarios/`.
+"""Scenarios: the server, the users, the length of a day, the seeds, and the criteria; read from `scenarios/`.
 
-A scenario file is read as a document, to which `--set` applies. The document is resolved to a `Scenario`, which holds
-every default.
+A scenario file is read as a document, which `--set` changes, and resolved to a `Scenario`, which holds every default.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class Scenario:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Return the findings that a run's events and result repeat."""
+        """The findings that a run's events and result repeat."""
         findings = [*insecure(self.server)] if isinstance(self.server, Server) else []
         if self.initialise == "never":
             findings.append(finding(Code.START_STATE_UNKNOWN))
@@ -101,12 +100,12 @@ class Scenario:
 
     @property
     def lacks_lists(self) -> bool:
-        """True if users would send to distribution lists, and there are none."""
+        """True if users would send to distribution lists, but there are none."""
         return self.lists.count == 0 and any(group.profile.new_mail.list_chance > 0 for group in self.topology)
 
     @property
     def log_on(self) -> str | None:
-        """Return the log-on methods of the server's services; None for the default methods, and on no real server."""
+        """The log-on methods of the server's services; None for the default methods, and without a real server."""
         return self.server.log_on if isinstance(self.server, Server) else None
 
     @property
@@ -115,35 +114,35 @@ class Scenario:
 
     @property
     def duration_s(self) -> float:
-        """Return the time from the common start to the end."""
+        """The time from the common start to the end."""
         return self.run.duration_s
 
     @property
     def compression(self) -> float:
-        """Return the length of the profiles' day divided by that of the simulated day."""
+        """The length of the profiles' day, divided by the length of the simulated day."""
         return self.topology[0].profile.day_s / self.run.day_length_s
 
     @property
     def submission(self) -> str:
-        """The ways in which users submit; the default program's only one, unless the scenario states another."""
+        """The ways in which users submit: the scenario's, or those of their mail programs."""
         return self.client.submission or ", ".join(sorted({group.program.submission for group in self.topology}))
 
     @property
     def programs(self) -> str | None:
-        """Return the names of the users' mail programs; None if all use the default one."""
+        """The names of the users' mail programs; None if all use the default one."""
         if all(group.programs == (OUTLOOK_LIKE,) for group in self.topology):
             return None
         return ", ".join(sorted({program_names(group.programs) for group in self.topology}))
 
     @property
     def plugin_tasks(self) -> tuple[str, ...]:
-        """The names of the tasks of plug-ins that users are planned to do."""
+        """The names of plug-ins' tasks that users are planned to do."""
         rates = (task for group in self.topology for task in group.profile.tasks.items())
         return tuple(sorted({name for name, task in rates if task.per_day}))
 
     @property
     def plugins(self) -> dict[str, str]:
-        """The plug-ins that make a part of the load: package and version on this machine, by kind and name."""
+        """The plug-ins that make part of the load: package and version on this machine, by kind and name."""
         used = (
             *(("driver", group.protocol) for group in self.topology),
             *(("task", name) for name in self.plugin_tasks),
@@ -158,9 +157,9 @@ class Scenario:
     def with_program(
         self, services: Services, program: MailProgram, companions: tuple[MailProgram, ...] = ()
     ) -> Services:
-        """Return services for users of a program. What the scenario states has precedence over the program.
+        """Return services for users of a program, whose settings the scenario overrides.
 
-        `companions` are the users' others, for the name of the driver in results.
+        `companions` are the users' other programs, which complete the driver's name in results.
         """
         smtp = services.smtp
         return replace(
@@ -181,10 +180,10 @@ class Scenario:
         return self.accounts.account(index, self.domain)
 
     def digest(self) -> str:
-        """Return SHA-256 over all that determines the load: users, their profiles, lists, length of the day, seeds.
+        """Return the SHA-256 of all that determines the load: users, their profiles, lists, length of the day, seeds.
 
-        Plug-ins count with the versions that are installed on this machine. Names, the server's address, accounts, the
-        window, probes, monitors, weights, criteria and limits do not change the load.
+        Plug-ins count with the versions installed on this machine. Names, the server's address, accounts, the window,
+        probes, monitors, weights, criteria and limits do not change the load.
         """
         imap = self.server.imap if isinstance(self.server, Server) else None
         groups = [
@@ -200,7 +199,7 @@ class Scenario:
         load = {
             "groups": groups,
             "lists": asdict(self.lists),
-            # The night follows from the profiles.
+            # The length of the night follows from the profiles.
             "run": _without(asdict(self.run), "warm_up_s", "window_s", "night_length_s"),
             "submission": self.submission,
             "tls_resumption": self.client.tls_resumption,
@@ -213,12 +212,12 @@ class Scenario:
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
 
     def accounts_digest(self) -> str:
-        """Return SHA-256 over the log-on names and addresses of all users, in their order."""
+        """Return the SHA-256 of all users' log-on names and addresses, in order."""
         accounts = map(self.account, range(1, self.users + 1))
-        return sha256("".join(f"{each.login}\n{each.address}\n" for each in accounts).encode()).hexdigest()
+        return sha256("".join(f"{account.login}\n{account.address}\n" for account in accounts).encode()).hexdigest()
 
     def to_yaml(self) -> str:
-        """Return this scenario as a file that `load_scenario` reads, with passwords masked and absolute paths."""
+        """Write this scenario as a file for `load_scenario`, with masked passwords and absolute paths."""
         return write_yaml(_document(self))
 
 
@@ -277,7 +276,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
 
 
 def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
-    """Return a section as in a file, where the notation of a duration has its unit, and so its key has none."""
+    """Return a section as in a file, where durations have their units in the value instead of the key."""
     return {
         name.removesuffix("_s"): seconds(value) if name.endswith("_s") else value
         for name, value in asdict(section).items()
@@ -291,22 +290,22 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     """Read a scenario by its name or path, with settings such as `topology.0.users=200`.
 
     Without `passwords`, no password is fetched: a scenario of unknown origin may name any file. Raises `ConfigError`
-    with all errors of single values; if there are none, with those of other files, and of values that do not fit.
+    with all errors in single values; if there are none, with errors in other files, and in how values fit together.
     """
     path, name = located("scenarios", reference)
     document, origin = read_document(path, name)
-    if "criteria" in document:  # so that a setting matches both notations
+    if "criteria" in document:  # so that settings match both notations
         document["criteria"] = unfolded(document["criteria"], origin)
     origin = replace(origin, overridden=override(document, overrides))
     prefer_set_password(document, origin)
     return _resolve(parse(ScenarioDocument, document, origin), origin, path, passwords)
 
 
-def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: bool) -> Scenario:
-    """Read the files that the document refers to, fill in defaults, and check that its parts fit together."""
-    # Check what needs no profile, and read profiles and programs.
+def _server_and_groups(
+    document: ScenarioDocument, users: int, origin: Origin, directory: Path
+) -> tuple[Server | Literal["embedded"], tuple[Group, ...]]:
+    """Check the sections that need no profile, and read profiles and programs. Raises `ConfigError` with all errors."""
     problems, groups = Problems(), []
-    users = sum(group.users for group in document.topology)
     with problems:
         if users > MOST_USERS:
             most = max(range(len(document.topology)), key=lambda at: document.topology[at].users)
@@ -315,7 +314,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
     with problems:
         server = document.server
         if isinstance(server, Server):
-            server = resolve_server(server, document.accounts, document.allow_hosts, origin, path.parent)
+            server = resolve_server(server, document.accounts, document.allow_hosts, origin, directory)
     with problems:
         _check_accounts(document, origin)
     with problems:
@@ -323,11 +322,18 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
             raise origin.error(("client", "trace"), f"the number of a user, at most {users:,}", document.client.trace)
     for at, group in enumerate(document.topology):
         with problems:
-            groups.append(read_group(group, at, origin, path.parent))
+            groups.append(read_group(group, at, origin, directory))
     problems.check()
+    return server, tuple(groups)
 
-    # Check what depends on them.
-    topology = tuple(groups)
+
+def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: bool) -> Scenario:
+    """Read the files that the document refers to, fill in defaults, and check that its parts fit together."""
+    users = sum(group.users for group in document.topology)
+    server, topology = _server_and_groups(document, users, origin, path.parent)
+
+    # Check the sections that depend on the profiles.
+    problems = Problems()
     with problems:
         check_profiles(topology, origin)
     with problems:
@@ -343,7 +349,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
         criteria = _criteria(document, topology, origin)
     problems.check()
 
-    # Fetch passwords last, for a sound scenario only.
+    # Fetch passwords last, and only for a sound scenario.
     accounts: AccountPattern | AccountTable = AccountPattern()
     if document.accounts is not None:
         most = max(users, document.mailbox.population or 0)
@@ -375,7 +381,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
 
 
 def _check_weights(weights: Mapping[str, float], topology: Sequence[Group], origin: Origin, problems: Problems) -> None:
-    """Check that the weights are of loadsim's tasks, and of those that plug-ins add to the profiles."""
+    """Check that the weights belong to loadsim's tasks, or to tasks that plug-ins add to the profiles."""
     own = (*load_weights(), *UNSCORED)
     known_names = tuple(dict.fromkeys((*own, *(task for group in topology for task in group.profile.tasks))))
     for task in weights:
@@ -387,21 +393,19 @@ def _check_weights(weights: Mapping[str, float], topology: Sequence[Group], orig
 
 
 _ACCOUNTS = 'accounts: {user: "user{index:05d}", password_env: LOADSIM_PASSWORD}'
-"""The section of accounts that an error shows where there is none."""
+"""The section that an error suggests if accounts are missing."""
 
 
 def _check_accounts(document: ScenarioDocument, origin: Origin) -> None:
     if document.accounts is None:
         if document.server != EMBEDDED:
-            raise origin.error(
-                ("accounts",), f"the accounts of a server that is not embedded, such as {_ACCOUNTS}", None
-            )
+            raise origin.error(("accounts",), f"accounts, as the server is not embedded, such as {_ACCOUNTS}", None)
     elif document.server == EMBEDDED and not document.accounts.has_password:
         raise origin.error_saying(("accounts",), "passwords, which the embedded server needs", "none")
 
 
 def _mailbox(section: MailboxSection, users: int, topology: Sequence[Group], origin: Origin) -> MailboxSection:
-    """Check the population, and that the profiles' folders, if they remain, have few levels with `fan_out`."""
+    """Check the population, and that `fan_out` does not nest the profiles' folders, if these are used, too deeply."""
     if section.population is not None and not users <= section.population <= MOST_USERS:
         expected = f"a number from the {users:,} users of the topology to {MOST_USERS:,}"
         raise origin.error(("mailbox", "population"), expected, section.population)
@@ -417,7 +421,7 @@ def _criteria(document: ScenarioDocument, topology: Sequence[Group], origin: Ori
     for group in topology:
         planned.setdefault(group.module, set()).update(planned_tasks(group.profile))
     criteria = read_criteria(document.criteria, planned, document.run.mode == STRESS, origin, document.probes)
-    # A server is not late for as long as the program does not look.
+    # The server is not late while the program does not look.
     if criteria.get(DELIVERY) is DEFAULT[DELIVERY]:
         look_ms = 1000 * max(group.program.look_s for group in topology)
         criteria = {**criteria, DELIVERY: replace(DEFAULT[DELIVERY], below=DELIVERY_MS + look_ms)}

@@ -1,4 +1,4 @@
-"""The sections of a scenario file: one strict dataclass for each, with its defaults."""
+"""The sections of a scenario file: a strict dataclass for each, with its defaults."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ def _source(value: object) -> str:
 @strict
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The behaviour of the users' mail programs, with any driver; what changes the server's work is in results."""
+    """The behaviour of users' mail programs with any driver; results state what changes the server's work."""
 
     submission: Annotated[str, word(*SUBMISSIONS)] | None = None
     """SMTP commands one at a time, or pipelined; results state it. Default: the program's."""
     tls_resumption: Switch = True
     """Users resume their TLS sessions."""
     source_addresses: tuple[Annotated[str, Reads(_source, "text")], ...] = ()
-    """Addresses of each client machine from which connections start in turn. Default: the system's choice."""
+    """Addresses of each client machine to connect from, in turn. Default: the system's choice."""
     check_state: Share = 0.02
-    """Share of the users, and the first, for whom the server is held against its earlier responses; `imap` only."""
+    """Share of users, besides the first, for whom the server is checked against its earlier responses; `imap` only."""
     trace: Positive | None = None
-    """The number of a user whose protocol lines go to `events.jsonl`, without passwords and contents; up to 20,000."""
+    """Number of a user whose protocol lines go to `events.jsonl`, without passwords and contents; up to 20,000."""
 
     def __post_init__(self) -> None:
         if len(set(self.source_addresses)) < len(self.source_addresses):
-            raise mismatch("each address once", "one twice", at=("source_addresses",))
+            raise mismatch("each address once", "a repeated one", at=("source_addresses",))
 
     def using(self, services: Services) -> Services:
         endpoints: dict[str, Any] = {
-            service: replace(each, sources=self.source_addresses, resumes=self.tls_resumption)
-            for service, each in services.endpoints.items()
+            service: replace(endpoint, sources=self.source_addresses, resumes=self.tls_resumption)
+            for service, endpoint in services.endpoints.items()
         }
         return replace(services, submission=self.submission or services.submission, **endpoints)
 
@@ -77,7 +77,7 @@ def _probe_settings(value: object) -> dict[str, Any]:
 
 
 Probes = dict[Text, Annotated[dict[str, Any], Reads(_probe_settings, "mapping")]]
-"""Probes by name, or by name and label, each with its settings."""
+"""Settings of probes, by name, or by name and label."""
 
 
 MOST_MONITORS = 16
@@ -101,14 +101,14 @@ def _monitors(sections: dict[str, _Monitor]) -> dict[str, tuple[str, ...]]:
 
 
 Monitors = Annotated[dict[str, tuple[str, ...]], ReadAs(dict[_MonitorName, _Monitor], _monitors)]
-"""The words of the commands that print the streams of monitors, by the monitors' names."""
+"""The words of the commands that print monitors' streams, by monitor name."""
 
 
 LONGEST_NAME = 200
-"""The longest name of a folder, in characters."""
+"""The longest folder name, in characters."""
 
 _TAKEN = re.compile(r"(?:INBOX|LoadSim|Sent Items|Deleted Items|Calendar|Folder \d+)(?:/.*)?", re.IGNORECASE)
-"""Names of folders that loadsim uses for something else."""
+"""Folder names that loadsim uses for something else."""
 
 
 def _folder(value: object) -> str:
@@ -137,16 +137,16 @@ class _Folders:
     trash: FolderName | None = None
     """Folder of deleted mail. Default: by special use, else Deleted Items."""
     calendar: FolderName | None = None
-    """Folder of the calendar; choose another where Calendar is reserved. Default: Calendar."""
+    """Folder of the calendar; choose another if the server reserves Calendar. Default: Calendar."""
 
     def __post_init__(self) -> None:
         for key, usual in (("sent", SENT_ITEMS), ("trash", DELETED_ITEMS), ("calendar", CALENDAR)):
             name = getattr(self, key)
             if name not in (None, usual) and _TAKEN.fullmatch(name):
-                raise mismatch("a folder that loadsim does not use otherwise", show(name), at=(key,))
+                raise mismatch("a folder that loadsim does not use for something else", show(name), at=(key,))
         names = [name for name in (self.sent, self.trash, self.calendar) if name is not None]
         if len(set(names)) < len(names):
-            raise mismatch("a folder for each use", "one for two of them")
+            raise mismatch("a separate folder for each use", "a shared one")
 
 
 Folders = Annotated[
@@ -170,31 +170,31 @@ def _programs(value: object) -> tuple[str, ...]:
 @strict
 @dataclass(frozen=True, slots=True)
 class GroupSection:
-    """A group as in a file. `program` has the users' mail program, and then their companions."""
+    """A group as in a file. `program` has the users' mail program, followed by their companions."""
 
     profile: Annotated[str, Reads(text, NAME_OR_PATH)]
-    """Profile of the users: what they do."""
+    """Profile of the users, which says what they do."""
     users: Positive
     """Number of users."""
     protocol: Annotated[str, matching(r"[a-z][a-z0-9_-]*", "the name of a driver such as imap")] = "imap"
     """Driver: `imap`, `mapi`, `aioimaplib`, a plug-in's, or `fake`, the in-memory mail system."""
     program: Annotated[tuple[str, ...], Reads(_programs, f"{NAME_OR_PATH}, or a list")] = (OUTLOOK_LIKE.name,)
-    """Mail program, or a list of up to four, of which all but the first only watch."""
+    """Mail program, or a list of up to four; all but the first only watch."""
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class ListsSection:
     count: Count | None = None
-    """Number of lists; with 0, mail goes to individuals only. Default: the profiles'."""
+    """Number of lists; with 0, mail goes only to individuals. Default: the profiles'."""
     cover: Share | None = None
-    """Instead of `count`: share of the population that is on a list. Default: the profiles'."""
+    """Instead of `count`: share of the population on lists. Default: the profiles'."""
     size: CountDistribution | None = None
     """Members of a list. Default: the profiles'."""
     population: Positive | None = None
-    """Users of whom lists are made; only lists wholly inside the active users are addressed. Default: all users."""
+    """Number of users from whom lists are made; only lists of active users are addressed. Default: all users."""
     seed: Count = 1
-    """Seed of the lists, apart from the run's."""
+    """Seed of the lists, separate from the run's."""
 
     def __post_init__(self) -> None:
         if self.count is not None and self.cover is not None:
@@ -205,11 +205,11 @@ class ListsSection:
 
 FLAT = "flat"
 MOST_PARTS = 24 * 60
-"""The most parts of a day's shape: one for each minute of 24 h."""
+"""The most parts of a day's shape: one per minute of 24 h."""
 
 
 def _day_shape(value: object) -> tuple[float, ...]:
-    """Read the weights of a day's parts, and normalise them; none is a flat day."""
+    """Read the weights of a day's parts, and normalise them; () is a flat day."""
     if value == FLAT:
         return ()
     weights: list[Any] = value if isinstance(value, list) and 1 < len(value) <= MOST_PARTS else [None]
@@ -227,7 +227,7 @@ def _day_shape(value: object) -> tuple[float, ...]:
 @dataclass(frozen=True, slots=True)
 class RunSection:
     day_length_s: PositiveDuration | None = None
-    """Length of a day in the run; rates, delays and the night are scaled. Default: the profiles'."""
+    """Length of a day in the run, to which rates, delays and nights are scaled. Default: the profiles'."""
     days: Positive | None = None
     """Number of days, each with its night. Default: 1."""
     duration_s: PositiveDuration | None = None
@@ -235,27 +235,27 @@ class RunSection:
     ramp_up_s: Duration | None = None
     """Time over which log-ons are spread. Default: 1 s per 50 users, at least 1 s."""
     warm_up_s: Duration | None = None
-    """Time after the common start that is not scored. Default: a quarter of the run; with nights, of the last whole
-    day, and all before."""
+    """Time after the common start that is not scored. Default: a quarter of the run; with nights, all before the last
+    whole day, and a quarter of that."""
     window_s: PositiveDuration | None = None
     """Time after the warm-up that is scored. Default: half of the run, or of that day."""
     seed: Count = 1
     """Seed of everything that users do."""
     mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
-    """Tasks come when they are due; with `stress`, each user's next activity begins at once, without a score."""
+    """Do tasks when they are due; with `stress`, each user's next activity begins at once, and there is no score."""
     day_shape: Annotated[tuple[float, ...], Reads(_day_shape, f"{FLAT}, or a list")] = ()
-    """Activity over a day: weights of 2 to 1,440 equal parts, of which only ratios count. Default: `flat`."""
+    """Activity over a day: weights of 2 to 1,440 equal parts, whose ratios alone count. Default: `flat`."""
     audit: Switch | None = None
-    """Read all mailboxes after the run, and account for each message. Default: up to 100,000 messages, and on one
-    machine."""
+    """Read all mailboxes after the run, and account for each message. Default: if there are at most 100,000 messages,
+    and on one machine."""
     audit_allow: tuple[Annotated[str, word(*get_args(FaultOnPurpose))], ...] = ()
-    """Codes of faults that an audit counts, and that miss no criterion: `mail-altered` if the server adds footers."""
+    """Codes of faults that an audit counts, but that miss no criterion: `mail-altered` if the server adds footers."""
 
     def __post_init__(self) -> None:
         if self.days is not None and self.duration_s is not None:
             raise mismatch("either days or duration", "both")
         if self.day_shape and self.mode == STRESS:
-            raise mismatch(f"{FLAT} with run.mode {STRESS}, in which nothing is due", at=("day_shape",))
+            raise mismatch(f"{FLAT} with run.mode {STRESS}, where nothing is due", at=("day_shape",))
 
 
 @strict
@@ -264,11 +264,11 @@ class AbortOn:
     """Conditions that end a run early, like Ctrl-C; None switches one off."""
 
     failed_share: Share | None = None
-    """Ends the run if a larger share fails of at least 20 tasks that ended in `abort_on.period`."""
+    """End the run if a larger share fails among at least 20 tasks that ended in `abort_on.period`."""
     lost_users: Share | None = None
-    """Ends it if a larger share of the users has no session during all that time."""
+    """End it if a larger share of users has no session throughout that period."""
     period_s: PositiveDuration = 30.0
-    """Period over which these are judged, each second."""
+    """Period over which these conditions are judged, each second."""
 
 
 @strict

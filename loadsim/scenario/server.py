@@ -1,4 +1,4 @@
-"""The section `server` of a scenario file: the endpoints of the server under test, and how users reach them."""
+"""The section `server` of a scenario file: the tested server's endpoints, and how users reach them."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
 HTTP_PORTS = {"http": 80, "https": 443}
 
 MAPI_PATH = "/mapi/emsmdb"
-"""The path of mailboxes on servers of MAPI over HTTP. Clients learn it by Autodiscover, which loadsim does not ask."""
+"""The mailboxes' path on servers for MAPI over HTTP. Clients learn it from Autodiscover, which loadsim does not use."""
 
 INSECURE = "insecure-none"
-"""The word that switches the verification of certificates off."""
+"""The value that switches off the verification of certificates."""
 
 
 def _verify(value: object) -> bool:
     if value is not True and value != INSECURE:
-        raise mismatch(f"yes, or {INSECURE}, which lets anyone between read the passwords")
+        raise mismatch(f"yes, or {INSECURE}, which lets anyone in between read the passwords")
     return value is True
 
 
@@ -62,10 +62,10 @@ def _methods(known: Sequence[str]) -> Callable[[object], tuple[str, ...]]:
         methods = value if isinstance(value, list) else [value]
         for at, method in enumerate(methods):
             if not isinstance(method, str) or method not in known:
-                expected = f"{AUTO}, or of {', '.join(known)} one or a list"
+                expected = f"{AUTO}, one of {', '.join(known)}, or a list of them"
                 raise mismatch(expected, show(method), at=(at,) if isinstance(value, list) else ())
         if not methods or len(set(methods)) < len(methods):
-            raise mismatch("a list of methods, each once", "an empty list" if not methods else "one twice")
+            raise mismatch("a list of different methods", "an empty list" if not methods else "a repeated one")
         return tuple(methods)
 
     return read
@@ -90,7 +90,7 @@ IGNORABLE = (
     *("CONDSTORE", "IDLE", "LIST-EXTENDED", "LIST-STATUS", "LITERAL+", "LITERAL-", "MOVE", "MULTIAPPEND"),
     *("NAMESPACE", "SASL-IR", "SPECIAL-USE", "UIDPLUS", "UNSELECT"),
 )
-"""The capabilities that loadsim uses if the server offers them, and can do without."""
+"""The capabilities that loadsim uses if the server offers them, but can do without."""
 
 
 def _capability(value: object) -> str:
@@ -109,22 +109,21 @@ class _Imap:
     tls: Tls = "none"
     """Encryption of the connection."""
     ca_file: Text | None = None
-    """File of the authorities that sign the server's certificate. Default: the system's."""
+    """File with the authorities that sign the server's certificate. Default: the system's."""
     auth: ImapMethods = ()
-    """Log-on methods in order of preference; the first that the server offers is used, and no other. Default: `auto`.
-    """
+    """Log-on methods in order of preference; only the first that the server offers is used. Default: `auto`."""
     tls_server_name: Text | None = None
     """Name in the TLS handshake (SNI) and in the certificate. Default: host."""
     tls_verify: Verification = True
-    """Verify certificate and name. With `insecure-none`, anyone between can read passwords and mail; loadsim warns."""
+    """Verify certificate and name. `insecure-none` lets anyone in between read passwords and mail; loadsim warns."""
     client_certificate: Pattern | None = None
-    """The users' certificate (PEM), for `external`, with the fields `{index}` and `{user}`."""
+    """The users' certificate (PEM), for `external`; may have the fields `{index}` and `{user}`."""
     client_key: Pattern | None = None
-    """Its key, without a passphrase. Default: in the certificate's file."""
+    """The certificate's key, without a passphrase. Default: in the certificate's file."""
     preparation_connections: Annotated[int, whole(1, 1000)] = 32
-    """Most connections of a machine at once when it prepares mailboxes."""
+    """Most simultaneous connections of a machine while it prepares mailboxes."""
     ignore_capabilities: tuple[Annotated[str, Reads(_capability, ", ".join(IGNORABLE))], ...] = ()
-    """Capabilities that are not used although the server offers them, such as `[IDLE, MOVE]`."""
+    """Capabilities not to use even if the server offers them, such as `[IDLE, MOVE]`."""
 
     def __post_init__(self) -> None:
         _check_tls(self)
@@ -144,7 +143,7 @@ class _Smtp:
     connection: Annotated[str, word("per-message", "kept")] | None = None
     """One connection per message, or one that stays open. Default: the program's."""
     auth: SmtpMethods = True
-    """With `yes` or `auto`, authenticate if the server offers it; with `no`, never. A method must be offered."""
+    """With `yes` or `auto`, authenticate if the server offers it; with `no`, never. A named method must be offered."""
     tls_server_name: Text | None = None
     """As for IMAP. Default: host."""
     tls_verify: Verification = True
@@ -159,7 +158,7 @@ class _Smtp:
 
 
 def _url(value: object) -> SplitResult:
-    """Read scheme, host, port, path and query. No error shows the value, in which a password may be."""
+    """Read scheme, host, port, path and query. No error shows the value, which may contain a password."""
     expected = f"scheme, host, port, path and query, such as https://mail.example.com{MAPI_PATH}"
     text = value if isinstance(value, str) else ""
     try:
@@ -204,7 +203,7 @@ class _Mapi:
 
 
 def _check_tls(section: _Imap | _Smtp | _Mapi) -> None:
-    """Raise the mismatches of settings that TLS alone gives a meaning, and of a key without a certificate."""
+    """Reject settings that have no meaning without TLS, and a key without a certificate."""
     meant = {
         "ca_file": section.ca_file is not None,
         "tls_server_name": section.tls_server_name is not None,
@@ -213,7 +212,7 @@ def _check_tls(section: _Imap | _Smtp | _Mapi) -> None:
     }
     key_of_tls, with_tls = ("url", "https") if isinstance(section, _Mapi) else ("tls", "starttls or implicit")
     mistakes = [
-        mismatch(f"{with_tls} where there is a {key}", "none", at=(key_of_tls,))
+        mismatch(f"{with_tls} with {key}", "none", at=(key_of_tls,))
         for key, given in meant.items()
         if given and section.tls == "none"
     ]
@@ -226,7 +225,7 @@ def _check_tls(section: _Imap | _Smtp | _Mapi) -> None:
 
 
 _COMMON = (*("host", "tls", "ca_file", "tls_server_name", "tls_verify"), *("client_certificate", "client_key"))
-"""Keys of all services that an endpoint has as they are in a file, but `host` and `tls` in the `url` of MAPI."""
+"""Keys that an endpoint shares with the file for all services, but for MAPI's `host` and `tls`, which `url` has."""
 
 
 def _common(of: _Imap | _Smtp | _Mapi | Endpoint) -> dict[str, Any]:
@@ -264,7 +263,7 @@ def _mapi(section: _Mapi) -> Endpoint:
 @strict
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The services of a server: those that the drivers of the groups need, and perhaps others."""
+    """A server's services: those that the groups' drivers need, and possibly others."""
 
     imap: Annotated[Endpoint, ReadAs(_Imap, _imap)] | None = None
     """IMAP service of the server."""
@@ -279,18 +278,18 @@ class Server:
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
-        """Return the endpoints that are stated, by service."""
+        """The stated endpoints, by service."""
         return stated_endpoints(self.imap, self.smtp, self.mapi)
 
     @property
     def log_on(self) -> str | None:
-        """The log-on methods, as in a log's header, since they differ in the server's work; None for the defaults."""
-        if all(each.auth and not each.methods for each in self.endpoints.values()):
+        """The log-on methods for a log's header, since they differ in work for the server; None for the defaults."""
+        if all(endpoint.auth and not endpoint.methods for endpoint in self.endpoints.values()):
             return None
         return ", ".join(
-            f"{service.upper()} {described(each.methods) if each.auth else 'none'}"
-            for service, each in self.endpoints.items()
-            if service != "mapi" or each.methods
+            f"{service.upper()} {described(endpoint.methods) if endpoint.auth else 'none'}"
+            for service, endpoint in self.endpoints.items()
+            if service != "mapi" or endpoint.methods
         )
 
 
@@ -298,7 +297,7 @@ def insecure(server: Server) -> Iterator[Finding]:
     """Yield a finding for each remote service that receives passwords without TLS, and for each unverified one."""
     for service, endpoint in server.endpoints.items():
         where = f"{service.upper()} at {endpoint.host}:{endpoint.port}"
-        # These methods do not send the password itself.
+        # Methods that do not send the password itself.
         safe = ("scram-", "cram-", *CONNECTION_METHODS)
         proves = bool(endpoint.methods) and all(method.startswith(safe) for method in endpoint.methods)
         if endpoint.auth and endpoint.tls == "none" and not is_loopback(endpoint.host) and not proves:
@@ -310,10 +309,10 @@ def insecure(server: Server) -> Iterator[Finding]:
 def resolve_server(
     server: Server, accounts: AccountsSection | None, allow_hosts: Sequence[str], origin: Origin, directory: Path
 ) -> Server:
-    """Return a server with absolute paths of its files. Raises `ConfigError` if it does not fit the other sections."""
+    """Return a server with absolute file paths. Raises `ConfigError` if it does not fit the other sections."""
     allowed = {host.lower() for host in allow_hosts}
-    found, problems = server.endpoints, Problems()
-    for service, endpoint in found.items():
+    endpoints, problems = server.endpoints, Problems()
+    for service, endpoint in endpoints.items():
         with problems:
             if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
                 expected = "a loopback address, or a host in allow_hosts"
@@ -321,15 +320,15 @@ def resolve_server(
                 key = "url" if service == "mapi" else "host"
                 raise origin.error_saying(("server", service, key), expected, found_host)
         with problems:
-            found[service] = _with_files(endpoint, service, origin, directory)
-    checked = Server(**found)
+            endpoints[service] = _with_files(endpoint, service, origin, directory)
+    checked = Server(**endpoints)
     _check_methods(accounts, checked, origin, problems)
     problems.check()
     return checked
 
 
 def _with_files(endpoint: Endpoint, service: str, origin: Origin, directory: Path) -> Endpoint:
-    """Return an endpoint with absolute paths of its files. A path without a field must be a file's."""
+    """Return an endpoint with absolute file paths. A path without a field must belong to a file."""
     for name in ("ca_file", "client_certificate", "client_key"):
         path = getattr(endpoint, name)
         if path is None:
@@ -343,7 +342,7 @@ def _with_files(endpoint: Endpoint, service: str, origin: Origin, directory: Pat
 
 
 def _check_methods(accounts: AccountsSection | None, server: Server, origin: Origin, problems: Problems) -> None:
-    """Record the log-on methods whose secret the scenario does not have."""
+    """Record the log-on methods for which the scenario has no secret."""
     if accounts is None:
         return
     for service, endpoint in server.endpoints.items():
@@ -376,7 +375,7 @@ def _check_method(method: str, accounts: AccountsSection, endpoint: Endpoint, se
 
 
 def server_document(server: Server) -> dict[str, Any]:
-    return {service: _endpoint_document(service, each) for service, each in server.endpoints.items()}
+    return {service: _endpoint_document(service, endpoint) for service, endpoint in server.endpoints.items()}
 
 
 def _endpoint_document(service: str, of: Endpoint) -> dict[str, Any]:
@@ -395,5 +394,5 @@ def _endpoint_document(service: str, of: Endpoint) -> dict[str, Any]:
 
 
 def mapi_url(of: Endpoint) -> str:
-    """Return the address of a service of MAPI over HTTP, as in a file."""
+    """Return the URL of a service for MAPI over HTTP, as in a file."""
     return f"{'http' if of.tls == 'none' else 'https'}://{bracketed(of.host)}:{of.port}{of.path}"

@@ -1,6 +1,6 @@
 """Suites: runs over a matrix of servers, users and settings, repeated, with commands around each run.
 
-A suite file is read here as far as it can be judged without its scenarios.
+A suite file is checked here as far as possible without its scenarios.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from loadsim.model.draws import draw
 from loadsim.model.terms import MOST_USERS
 
 DIMENSIONS = ("server", "users", "settings")
-"""The dimensions of the matrix, in the order in which they make the name of a cell."""
+"""The dimensions of the matrix, in the order in which they form a cell's name."""
 
 MOST_CELLS, MOST_RUNS = 500, 10_000
-"""The most cells of a suite, and the most runs without retries."""
+"""The most cells in a suite, and the most runs, not counting retries."""
 
 _LIMIT_S = 600.0
 """The default time limit of a hook: restoring a snapshot takes minutes."""
@@ -32,7 +32,7 @@ _LIMIT_S = 600.0
 
 def _settings(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise mismatch("a mapping of keys of the scenario, such as run.window, to values")
+        raise mismatch("a mapping from keys of the scenario, such as run.window, to values")
     for key in value:
         if not isinstance(key, str) or not all(key.split(".")) or not key.isprintable() or "=" in key:
             raise mismatch("the path of a key, such as run.window", show(key), at=(str(key),))
@@ -49,10 +49,10 @@ Users = Annotated[int, whole(1, MOST_USERS)]
 @strict
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A command around a run. It may take `limit_s`."""
+    """A command before or after a run, which may take `limit_s`."""
 
     run: tuple[Text, ...]
-    """Words of a command, without a shell, in the directory of this file."""
+    """Words of a command, which runs without a shell in this file's directory."""
     limit_s: PositiveDuration = _LIMIT_S
     """Time limit, after which the command is killed."""
 
@@ -62,7 +62,7 @@ class Hook:
 
     @property
     def program(self) -> str:
-        """The name of the program, without arguments: these may have passwords."""
+        """The program's name, without arguments, which may contain passwords."""
         return Path(self.run[0]).name
 
 
@@ -72,9 +72,9 @@ class Level:
     """A server or a variant of the settings."""
 
     name: Name
-    """Its name in cells."""
+    """Name in cells."""
     set: Settings = field(default_factory=dict)
-    """Settings of its runs."""
+    """Settings for its runs."""
     before: tuple[Hook, ...] = ()
     """Commands before each of its runs."""
     after: tuple[Hook, ...] = ()
@@ -89,7 +89,7 @@ class Selection:
     server: Name | None = None
     """Name of a server. Default: all."""
     users: Users | None = None
-    """A number of users, the same in base and new. Default: all."""
+    """Number of users, the same in base and new. Default: all."""
     settings: Name | None = None
     """Name of a variant. Default: all."""
 
@@ -106,7 +106,7 @@ class CompareSection:
     new: Selection
     """Cells that may be slower."""
     max_regression: Share | None = None
-    """Allowed increase of score, response score and delivery. Default: any."""
+    """Allowed increase in score, response score and delivery. Default: any."""
 
 
 @strict
@@ -115,9 +115,9 @@ class SuiteDocument:
     name: Name | None = None
     """Name of the suite. Default: the file's."""
     scenario: Text
-    """Scenario of all runs: a shipped name, or a path relative to this file."""
+    """Scenario for all runs: a shipped name, or a path relative to this file."""
     set: Settings = field(default_factory=dict)
-    """Settings of all runs, by the paths of the scenario's keys."""
+    """Settings for all runs, by the paths of the scenario's keys."""
     before: tuple[Hook, ...] = ()
     """Commands before each run."""
     after: tuple[Hook, ...] = ()
@@ -129,17 +129,17 @@ class SuiteDocument:
     settings: tuple[Level, ...] = ()
     """Variants of the settings."""
     repeats: Annotated[int, whole(1, 1000)] = 5
-    """Runs of each cell."""
+    """Runs per cell."""
     seed: Count = 1
     """Seed of the random order of the cells in each repeat."""
     pause_s: Duration = 0.0
-    """Pause before each run but the first; with the probe postfix, also until the send queue is empty."""
+    """Pause before each run but the first; with the probe postfix, it lasts until the send queue is empty, too."""
     retries: Annotated[int, whole(0, 100)] = 1
     """Most immediate repeats of an invalid or failed run."""
     stop_after: Positive = 3
-    """The suite ends after this many such runs in a row."""
+    """End the suite after this many such runs in a row."""
     engines: Positive | None = None
-    """Number of processes that make the load. Default: by cores and users."""
+    """Number of processes that make the load. Default: depends on cores and users."""
     pin: Switch = False
     """Run the load and a server on this machine on separate cores."""
     compare: tuple[CompareSection, ...] = ()
@@ -151,10 +151,10 @@ class SuiteDocument:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A combination of levels; a dimension that the suite does not have is None.
+    """A combination of levels; dimensions that the suite does not have are None.
 
-    The mappings of `set` apply to the scenario in their order. `before` and `after` are the commands around each of its
-    runs, in their order.
+    The mappings in `set` apply to the scenario in order. `before` and `after` are the commands around each of its runs,
+    in order.
     """
 
     name: str
@@ -172,7 +172,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in the order of runs, from 1: a cell and the number of the repeat, from 1."""
+    """A position in the order of runs, from 1, with its cell and repeat, also from 1."""
 
     number: int
     cell: Cell
@@ -181,7 +181,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two cells to compare by their names. `max_regression` is a share; None allows any."""
+    """The names of two cells to compare. `max_regression` is a share; None allows any."""
 
     base: str
     new: str
@@ -190,7 +190,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A suite as `stated` in its file, with its cells. `directory` is that of the file: commands run there.
+    """A suite as `stated` in its file, with its cells. Commands run in `directory`, which is the file's.
 
     `scenario` is a shipped name, or a path.
     """
@@ -205,10 +205,10 @@ class Suite:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The order of the runs, in which each repeat is a block of all cells.
+        """The order of runs, in which each repeat is a block of all cells.
 
-        Slow drift of a machine meets all cells alike: the order of a block is random, by the seed. Each second block
-        reverses the one before, so that no two cells alternate.
+        The seed randomises a block's order, so that slow drift of a machine affects all cells alike. Every second block
+        reverses the previous one, so that no two cells strictly alternate.
         """
         ordered = [(cell, repeat) for repeat in range(1, self.stated.repeats + 1) for cell in self._block(repeat)]
         return tuple(Slot(number, cell, repeat) for number, (cell, repeat) in enumerate(ordered, 1))
@@ -223,7 +223,7 @@ class Suite:
 
 
 def load_suite(ref: str) -> Suite:
-    """Read a suite by its path, or a shipped one by its name. Raises `ConfigError` with all errors of the file.
+    """Read a suite by its path or shipped name. Raises `ConfigError` with all errors in the file.
 
     Its scenarios are not read.
     """
@@ -232,11 +232,11 @@ def load_suite(ref: str) -> Suite:
     return _resolve(parse(SuiteDocument, document, origin), origin, path)
 
 
-def _resolve(read: SuiteDocument, origin: Origin, path: Path) -> Suite:
+def _resolve(document: SuiteDocument, origin: Origin, path: Path) -> Suite:
     """Make the cells and pairs. Raises `ConfigError` with all errors."""
     problems, count = Problems(), 1
     for section in ("servers", "users", "settings"):
-        levels = [getattr(level, "name", level) for level in getattr(read, section)]
+        levels = [getattr(level, "name", level) for level in getattr(document, section)]
         count *= len(levels) or 1
         for at, level in enumerate(levels):
             if level in levels[:at]:
@@ -244,11 +244,11 @@ def _resolve(read: SuiteDocument, origin: Origin, path: Path) -> Suite:
     problems.check()
     if count > MOST_CELLS:
         raise origin.error_saying((), f"at most {MOST_CELLS} cells", f"{count:,}")
-    if count * read.repeats > MOST_RUNS:
-        raise origin.error_saying(("repeats",), f"at most {MOST_RUNS:,} runs", f"{count * read.repeats:,}")
-    cells = tuple(_cells(read))
+    if count * document.repeats > MOST_RUNS:
+        raise origin.error_saying(("repeats",), f"at most {MOST_RUNS:,} runs", f"{count * document.repeats:,}")
+    cells = tuple(_cells(document))
     pairs: dict[tuple[str, str], Pair] = {}
-    for at, compared in enumerate(read.compare):
+    for at, compared in enumerate(document.compare):
         with problems:
             for pair in _pairs(compared, at, cells, origin):
                 if (pair.base, pair.new) in pairs:
@@ -257,18 +257,18 @@ def _resolve(read: SuiteDocument, origin: Origin, path: Path) -> Suite:
                 pairs[pair.base, pair.new] = pair
     problems.check()
     return Suite(
-        name=read.name or re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem)[:40],
+        name=document.name or re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem)[:40],
         directory=path.parent.resolve(),
         origin=origin,
-        scenario=_scenario(read.scenario, path),
-        stated=read,
+        scenario=_scenario(document.scenario, path),
+        stated=document,
         cells=cells,
         pairs=tuple(pairs.values()),
     )
 
 
-def _cells(read: SuiteDocument) -> Iterator[Cell]:
-    for server, users, level in product(read.servers or (None,), read.users or (None,), read.settings or (None,)):
+def _cells(suite: SuiteDocument) -> Iterator[Cell]:
+    for server, users, level in product(suite.servers or (None,), suite.users or (None,), suite.settings or (None,)):
         parts = [server and server.name, users, level and level.name]
         levels = [chosen for chosen in (server, level) if chosen]
         yield Cell(
@@ -276,27 +276,27 @@ def _cells(read: SuiteDocument) -> Iterator[Cell]:
             server=server.name if server else None,
             users=users,
             settings=level.name if level else None,
-            set=(read.set, *(chosen.set for chosen in levels)),
-            before=(*read.before, *(hook for chosen in levels for hook in chosen.before)),
-            after=(*(hook for chosen in levels[::-1] for hook in chosen.after), *read.after),
+            set=(suite.set, *(chosen.set for chosen in levels)),
+            before=(*suite.before, *(hook for chosen in levels for hook in chosen.before)),
+            after=(*(hook for chosen in levels[::-1] for hook in chosen.after), *suite.after),
         )
 
 
 def _scenario(ref: str, path: Path) -> str:
-    """Return a shipped name, or the path of a scenario, which is relative to the file of the suite."""
+    """Return a scenario's shipped name, or its path, which the file states relative to itself."""
     place = locate("scenarios", ref, path.parent)
     return ref if place is None or ref in known("scenarios") else str(place[0])
 
 
 def _pairs(section: CompareSection, at: int, cells: Sequence[Cell], origin: Origin) -> Iterator[Pair]:
-    """Yield the pairs of cells that a section compares: those that agree in all dimensions that it does not name."""
+    """Yield the pairs of cells that a section compares; they agree in all dimensions that it does not name."""
     base, new = section.base.levels, section.new.levels
     for side, levels in (("base", base), ("new", new)):
         for dimension, level in levels.items():
-            there = list(dict.fromkeys(str(getattr(cell, dimension)) for cell in cells))
-            if str(level) not in there:
-                known_levels = f"one of {', '.join(there)}" if there != ["None"] else "no level: the suite has none"
-                raise origin.error(("compare", at, side, dimension), known_levels, level)
+            existing = list(dict.fromkeys(str(getattr(cell, dimension)) for cell in cells))
+            if str(level) not in existing:
+                expected = f"one of {', '.join(existing)}" if existing != ["None"] else "no level: the suite has none"
+                raise origin.error(("compare", at, side, dimension), expected, level)
     if base.keys() != new.keys():
         raise origin.error_saying(
             ("compare", at),

@@ -1,7 +1,7 @@
 """The plan of one user: the due time of each activity, and every choice that does not depend on the server.
 
 Activities are Poisson processes at the profile's daily rates. The outcome of reading a message is drawn from the
-message's id. It is as fixed as the plan; only its time depends on the server.
+message's id: it is fixed like the plan, and only its time depends on the server.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ NEW_MAIL = "new mail"
 PROCESS_INBOX = "process inbox"
 BROWSE = "browse"
 SCHEDULE = "schedule"
-"""Kinds of activities; each task of a plug-in is one, too, by its name."""
+"""Kinds of activities; the name of each plug-in's task is one, too."""
 
 MOST_ACTIVITIES = 100_000
-"""The most activities of a user in a run, on average by the rates. Planning these takes seconds."""
+"""The most activities that the rates may give a user in a run, on average. Planning them takes seconds."""
 
 MAILBOXES = 64
-"""The size of the cache of start states: the messages of one are made one after the other."""
+"""The size of the cache of start states, whose messages are made one after another."""
 
 NEVER_S = 1e300
-"""A due time beyond the end of every run, and finite in microseconds: for rates next to 0."""
+"""A due time for rates close to 0: beyond the end of every run, but finite in microseconds."""
 
 _LEVEL = r"Folder (?:0[1-9]|[1-9][0-9]{1,8})"
 _OWN_FOLDER = re.compile(rf"{_LEVEL}(?:/{_LEVEL}){{0,9}}")
 """Matches the names of `mailboxes.folder_names`."""
 
 START_US = 1_764_547_200_000_000
-"""2025-12-01 00:00 UTC, the end of the time over which `mailbox.age_days` spreads messages: constant, so that the same
-scenario has the same messages at any time."""
+"""2025-12-01 00:00 UTC, the end of the period over which `mailbox.age_days` spreads messages; constant, so that a
+scenario always has the same messages."""
 
 _DAY_US = 24 * 3600 * 1_000_000
 SIZED = "sized"
-"""The kind of messages whose size is stated by `mailbox.sizes`."""
+"""The kind of messages whose sizes `mailbox.sizes` states."""
 
 
 class Activity(NamedTuple):
@@ -64,7 +64,7 @@ class Activity(NamedTuple):
 
 
 class UsersPlan:
-    """An iterator over the activities of a user in order of due time.
+    """An iterator over a user's activities in order of due time.
 
     Engines hold one for each user, so it stores only the next activity of each kind.
     """
@@ -80,9 +80,9 @@ class UsersPlan:
         day_and_night_us: tuple[int, int],
         shape: DayShape | None,
     ) -> None:
-        """Plan each kind at its mean rate, until `end_us` after the common start, which may be infinite.
+        """Plan each kind at its mean rate until `end_us` after the common start, which may be infinite.
 
-        A night above 0 follows each day, and has no activities. `shape` distributes those of a day over its time.
+        A night above 0 follows each day, and has no activities. `shape` distributes activities over the day.
         """
         self._seed = seed
         self._user = user
@@ -109,11 +109,11 @@ class UsersPlan:
         return Activity(due_us, kind, number)
 
     def _following(self, kind: str, number: int, at_s: float) -> tuple[int, str, int, float]:
-        """Return the `number`th of a kind, after one at `at_s`: the values of the activity, and its exact time."""
+        """Return the `number`th activity of a kind, after one at `at_s`: its values, and its exact time."""
         at_s = min(at_s + gap_s(self._rates_per_s[kind], self._seed, self._user, kind, number), NEVER_S)
         day_us, night_us = self._cycle_us
         due_us = round(at_s * 1e6) if self._shape is None else self._shape.due_us(at_s, day_us)
-        if night_us:  # `at_s` counts the time of days only
+        if night_us:  # `at_s` does not count nights
             due_us += due_us // day_us * night_us
         return due_us, kind, number, at_s
 
@@ -128,8 +128,8 @@ class Addressing(NamedTuple):
 class Initial(NamedTuple):
     """A message of the start state; `sender` is the user in its From, `kind` the kind of message.
 
-    `size_bytes` is its whole size if the scenario states sizes: then its kind is `SIZED`. `sent_us` is its date if the
-    scenario states its age.
+    If the scenario states sizes, `size_bytes` is its whole size, and its kind is `SIZED`. If the scenario states its
+    age, `sent_us` is its date.
     """
 
     id: str
@@ -141,7 +141,7 @@ class Initial(NamedTuple):
 
 
 class Workload:
-    """The plans of all users of a scenario. The same scenario gives the same plans everywhere."""
+    """The plans of a scenario's users. The same scenario gives the same plans everywhere."""
 
     def __init__(self, scenario: Scenario) -> None:
         if scenario.users < 2:
@@ -160,7 +160,7 @@ class Workload:
         self._check_activities()
 
     def _check_activities(self) -> None:
-        """Check that the plans of all users come to an end. Raises `ConfigError`."""
+        """Check that no user's plan is too long. Raises `ConfigError`."""
         run = self.scenario.run
         active_s = self.scenario.duration_s * run.day_length_s / (run.day_length_s + run.night_length_s)
         for group in self.scenario.topology:
@@ -183,7 +183,7 @@ class Workload:
 
     @cached_property
     def _rates_per_s(self) -> dict[int, dict[str, float]]:
-        """Return the rates of activities above 0, by the profile's identity and by kind."""
+        """The rates of activities above 0, by the profile's identity and by kind."""
         rates = {}
         for group in self.scenario.topology:
             profile = group.profile
@@ -199,7 +199,7 @@ class Workload:
         return rates
 
     def activities(self, user: int, *, endless: bool = False) -> UsersPlan:
-        """Return the activities of a user, until the end of the run or without end, in order of due time."""
+        """Return a user's activities in order of due time, until the end of the run or endlessly."""
         end_us = math.inf if endless else self.duration_us
         rates_per_s = self._rates_per_s[id(self.profile(user))]
         return UsersPlan(self.seed, user, rates_per_s, end_us, self._day_and_night_us, self._shape)
@@ -209,7 +209,7 @@ class Workload:
         return kinds[weighted(draw(self.seed, user, stream, index), cumulative)]
 
     def addressing(self, user: int, profile: Profile, stream: str, index: int | str) -> Addressing:
-        """Draw the recipients of a new message, or of a forward, which is addressed like one.
+        """Draw the recipients of a new message, or of a forward, which is addressed like a new one.
 
         Source: Compaq 1997, Table 1: random recipients per new message; add one distribution list.
         """
@@ -219,7 +219,7 @@ class Workload:
         attempt = 0
         while len(chosen) < wanted:
             other = 1 + pick(draw(self.seed, user, stream + ".recipient", f"{index}/{attempt}"), count - 1)
-            other += other >= user  # skips the sender
+            other += other >= user  # skip the sender
             attempt += 1
             if other not in chosen:
                 chosen.append(other)
@@ -229,7 +229,7 @@ class Workload:
         return Addressing(tuple(chosen), which)
 
     def recipients(self, addressing: Addressing) -> set[int]:
-        """Return all users who receive such a message, including the sender if they are on the list."""
+        """Return all users who receive a message with this addressing, including the sender if they are on the list."""
         reached = set(addressing.users)
         if addressing.list_index is not None:
             reached.update(self.population.lists.members(addressing.list_index))
@@ -265,7 +265,7 @@ class Workload:
         return profile.schedule.file_bytes.at(draw(self.seed, user, "schedule.size", index))
 
     def own_folders(self, user: int) -> tuple[str, ...]:
-        """Return a user's own folders, to which messages are moved and copied, and which are browsed."""
+        """Return a user's own folders, which they browse, and move and copy messages to."""
         stated = self.scenario.mailbox.folders
         folders = self.profile(user).start_state.folders if stated is None else stated
         return folder_names(folders, self.scenario.mailbox.fan_out)
@@ -273,7 +273,7 @@ class Workload:
     def start_state(self, user: int) -> dict[str, int]:
         """Return the number of messages in each folder at the start (IBM 1998, Appendix B: initial mailbox).
 
-        It has the user's own folders, the Inbox and Deleted Items. The scenario's `mailbox` overrides the profile.
+        The folders are the user's own, the Inbox and Deleted Items. The scenario's `mailbox` overrides the profile.
         """
         return dict(self._counts(user))
 
@@ -283,15 +283,16 @@ class Workload:
             INBOX: start.inbox if stated.inbox is None else stated.inbox,
             DELETED_ITEMS: start.deleted_items if stated.deleted_items is None else stated.deleted_items,
         }
-        own, each = self.own_folders(user), stated.messages_per_folder
-        if not isinstance(each, Distribution):
-            return counts | dict.fromkeys(own, start.messages_per_folder if each is None else each)
-        return counts | {folder: each.at(draw(self.seed, user, "initial.messages", folder)) for folder in own}
+        own, messages = self.own_folders(user), stated.messages_per_folder
+        if not isinstance(messages, Distribution):
+            return counts | dict.fromkeys(own, start.messages_per_folder if messages is None else messages)
+        return counts | {folder: messages.at(draw(self.seed, user, "initial.messages", folder)) for folder in own}
 
     def initially_unread(self, user: int) -> int:
-        """Return the number of unread messages at the start, the newest of the Inbox: the profile's, in any mailbox.
+        """Return the number of unread messages at the start, which are the newest in the Inbox.
 
-        A user reads all unread mail when they first process the Inbox, so a larger Inbox holds read mail.
+        It is the profile's: users read all unread mail when they first process the Inbox, so a larger Inbox only holds
+        more read mail.
         """
         return min(self._counts(user)[INBOX], self.profile(user).start_state.inbox)
 
@@ -313,9 +314,9 @@ class Workload:
         return Initial(initial_id(user, folder, index), other + (other >= user), kind, seen, size_bytes, sent_us)
 
     def correspondent(self, user: int, sender: int) -> int:
-        """Return the active user to whom a user addresses answers to mail of `sender`: the sender if they are active.
+        """Return the active user to whom a user addresses answers to mail from `sender`.
 
-        Senders of the start state may be inactive (`mailbox.population`). Each active user is equally likely instead.
+        Senders in the start state may be inactive (`mailbox.population`); any active user is then equally likely.
         """
         if sender <= len(self.population):
             return sender
@@ -323,7 +324,7 @@ class Workload:
         return other + (other >= user)
 
     def planned(self, user: int) -> Iterator[str]:
-        """Yield a line for each activity of a user; of a new message, it has the recipients."""
+        """Yield a line for each of a user's activities; for new messages, it includes the recipients."""
         profile = self.profile(user)
         for activity in self.activities(user):
             line = f"{activity.due_us} {activity.kind} {activity.number}"
@@ -334,17 +335,17 @@ class Workload:
             yield line
 
     def user_digest(self, user: int) -> bytes:
-        """Return SHA-256 over the user's plan: activities, due times in microseconds, recipients, kinds."""
+        """Return the SHA-256 of a user's plan: activities, due times in microseconds, recipients, kinds."""
         digest = sha256()
         for line in self.planned(user):
             digest.update(line.encode() + b"\n")
         return digest.digest()
 
     def start_state_digest(self) -> str:
-        """Return SHA-256 over all that determines the start state of the mailboxes, in hexadecimal.
+        """Return the SHA-256, in hexadecimal, of all that determines the mailboxes' start state.
 
-        That is the seed, and for each user the number of messages by folder and the weights of their kinds. Senders are
-        drawn from all users. The scenario's `mailbox` determines the rest, if there is one.
+        This is the seed, and each user's number of messages by folder and weights of kinds. Senders are drawn from all
+        users. The scenario's `mailbox`, if there is one, determines the rest.
         """
         digest = sha256(f"{self.seed}\n".encode())
         if self.scenario.mailbox != PROFILES:
@@ -354,18 +355,18 @@ class Workload:
         return digest.hexdigest()
 
     def user_start_state(self, user: int) -> str:
-        """Return a text that determines the start state of one mailbox, next to seed, population and `mailbox`."""
+        """Return a text that, with seed, population and `mailbox`, determines the start state of one mailbox."""
         counts = self.start_state(user) if self.scenario.mailbox == PROFILES else self.profile(user).start_state
         return f"{counts} {self.profile(user).messages}"
 
 
 def may_be_made(folder: str) -> bool:
-    """Return whether a profile or a scenario can give users a folder of this name."""
+    """Return whether profiles or scenarios can give users a folder with this name."""
     return folder in (SENT_ITEMS, DELETED_ITEMS, CALENDAR) or _OWN_FOLDER.fullmatch(folder) is not None
 
 
 def plan_digest(workload: Workload) -> str:
-    """Return SHA-256 over the users' digests in the order of users, in hexadecimal."""
+    """Return the SHA-256, in hexadecimal, of all users' digests in the order of users."""
     return combine_digests([workload.user_digest(user) for user in range(1, len(workload.population) + 1)])
 
 

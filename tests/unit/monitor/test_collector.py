@@ -322,7 +322,7 @@ def test_a_scenario_declares_monitors() -> None:
         ("monitors.mx1=hunter", "expected a mapping, found a value that is not shown"),
         ("monitors.mx1.command=[hunter]", "expected a text of printable characters, found a value"),
         ("monitors.mx1.command=' '", "expected a text of printable characters, found a value"),
-        ("monitors.mx1.command=hunter '2", "found quotation marks that are not closed"),
+        ("monitors.mx1.command=hunter '2", "found unclosed quotation marks"),
     ],
 )
 def test_wrong_monitors_are_refused_without_their_commands(setting: str, expected: str) -> None:

@@ -117,7 +117,7 @@ def test_what_is_no_address(url: Any) -> None:
             {},
             "server.mapi.url: expected a loopback address, or a host in allow",
         ),
-        ({"mapi": HTTP | {"ca_file": "own.yaml"}}, {}, "server.mapi.url: expected https where there is a ca_file"),
+        ({"mapi": HTTP | {"ca_file": "own.yaml"}}, {}, "server.mapi.url: expected https with ca_file"),
         (
             {"mapi": HTTP},
             {"accounts": {"user": "u{index}", "token_file": "{user}", "manifest_key": "k"}},

@@ -213,7 +213,7 @@ def test_accounts_from_a_table(tmp_path: Path, file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("a,hunter2\n", "line 1: expected the columns user, password and perhaps address, found others"),
+        ("a,hunter2\n", "line 1: expected the columns user, password and optionally address, found others"),
         ("user,password\na,hunter2\na,hunter2\n", "line 3: expected each user once, found 'a' again"),
         (
             "user,password,address\na,hunter2,\nb,hunter2,A@loadsim.test\n",
@@ -298,7 +298,7 @@ def test_refused_settings(setting: str, begin: str, end: str) -> None:
         ("run: {day_length: 10s, warm_up: 10s}", "run.warm_up", "10 s"),
         ("client: {source_addresses: [127.0.0.2, 'localhost']}", "client.source_addresses[1]", "'localhost'"),
         ("client: {source_addresses: [127.0.0.2, '0.0.0.0']}", "client.source_addresses[1]", "'0.0.0.0'"),
-        ("client: {source_addresses: ['::1', '0::1']}", "client.source_addresses", "one twice"),
+        ("client: {source_addresses: ['::1', '0::1']}", "client.source_addresses", "a repeated one"),
         ("run: {audit_allow: [mail-altered, mail-lost]}", "run.audit_allow[1]", "'mail-lost'"),
         ("initialise: yes", "initialise", "yes"),
         ("weights: {READ: -1}", "weights.READ", "-1"),
