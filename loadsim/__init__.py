@@ -1,7 +1,7 @@
 """Simulated users on a real mail server, and how long they wait.
 
-`__all__` is the public API; everything else may change. It is imported when it is first used, so that a process that
-runs users does not load the rest.
+`__all__` is the public API; everything else may change. Its names are imported when first used, so that processes that
+run users do not load the rest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MODULES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker that sees it accepts every name
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
 
     def __getattr__(name: str) -> Any:
         """Import a name of the public API (PEP 562)."""

@@ -1,6 +1,6 @@
 """The functions of the public API, which the package `loadsim` exports: paths and values in, values out.
 
-A plan needs no analysis, and no run: the functions for these import them.
+A plan needs neither analysis nor runs, so only the functions that do import them.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     """A run: its result, its directory, a timing log, or a pattern of logs."""
 
 Source = str | Path | Scenario
-"""A scenario, the path of one, or the bare name of a shipped one."""
+"""A scenario, its path, or the bare name of a shipped one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The plan of a scenario, with figures as in `loadsim plan --json`.
 
-    `needs` are those of a run with the default number of engines on this machine, which has these `resources`.
-    `findings` are why a run cannot become valid, and what its score will lack (`dryrun.forecast`).
+    `needs` are what a run with the default number of engines takes from this machine, which has these `resources`.
+    `findings` say why a run cannot become valid, and what its score will lack (`dryrun.forecast`).
     """
 
     scenario: Scenario
@@ -58,7 +58,7 @@ class Plan:
 
 
 def load_scenario(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Scenario:
-    """Read a scenario from a path, or a shipped one by its bare name.
+    """Read a scenario by its path, or a shipped one by its bare name.
 
     `overrides` maps keys to values, as `--set` does: `{"topology.0.users": 200, "run.window": "10m"}`.
     Raises `ConfigError`.
@@ -73,7 +73,7 @@ def _settings(overrides: Mapping[str, Any] | None) -> list[str]:
 def plan(scenario: Source, *, progress: Callable[[float], None] | None = None) -> Plan:
     """Plan a run in virtual time, without a server. `progress` receives the finished share, from 0 to 1.
 
-    `run` finds the planned load in a cache in the home directory, and does not plan again. Raises `ConfigError`.
+    The planned load is cached in the home directory, so `run` does not plan again. Raises `ConfigError`.
     """
     _check_no_event_loop("plan")
     if not isinstance(scenario, Scenario):
@@ -100,11 +100,11 @@ def run(
     """Run a scenario on this machine, and return its directory and summary when it has ended.
 
     `out` is the run directory, new or empty; None creates one in `runs`. `engines` is the number of processes that make
-    the load; None chooses it. `pin` keeps a server on this machine and the load on separate cores. A run that cannot
-    become valid by its plan is refused, unless `even_invalid`. `watcher` receives the progress.
+    the load; None chooses it. `pin` keeps a server on this machine and the load on separate cores. Unless
+    `even_invalid`, a run whose plan shows that it cannot become valid is refused. `watcher` receives the progress.
 
     In the main thread, Ctrl-C during the load ends it early, and `run` returns the summary of what was measured. Before
-    the load, Ctrl-C raises `KeyboardInterrupt`. With a running event loop, call it by `asyncio.to_thread`.
+    the load, Ctrl-C raises `KeyboardInterrupt`. From a running event loop, call it with `asyncio.to_thread`.
 
     Raises `ConfigError` for a fault found before the load, `RunInvalid` if the logs are missing after it, and
     `RuntimeError` in a thread with a running event loop.
@@ -115,8 +115,8 @@ def run(
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
     watcher = watcher or SILENT
-    for one in (*scenario.exposed, *scenario.findings):
-        watcher.warning(one.text)
+    for warning in (*scenario.exposed, *scenario.findings):
+        watcher.warning(warning.text)
     directory = None if out is None else Path(out)
     return run_locally(scenario, directory, engines=engines, pin=pin, even_invalid=even_invalid, watcher=watcher)
 
@@ -135,19 +135,19 @@ def find_capacity(
     pin: bool = False,
     watcher: Watcher | None = None,
 ) -> Capacity:
-    """Search for the largest number of users that meets the criteria, by whole runs on this machine.
+    """Search for the largest number of users that meets the criteria, with whole runs on this machine.
 
-    `source` and `overrides` are those of `load_scenario`, `out` is the directory of the search, new or to be resumed;
-    None creates one in `runs`. The others are the options of `loadsim capacity`: `width` is a share of the middle of
-    the interval, from 0.01 to 1, `pause_s` in seconds, None for the default. `watcher` receives the progress of each
-    run in turn.
+    `source` and `overrides` are as for `load_scenario`. `out` is the directory of the search, new or to be resumed;
+    None creates one in `runs`. The others are the options of `loadsim capacity`: `width` is a share of the interval's
+    middle, from 0.01 to 1; `pause_s` is in seconds, None for the default. `watcher` receives the progress of each run
+    in turn.
 
-    Ctrl-C raises `KeyboardInterrupt`; the same call with the same `out` resumes the search. With a running event loop,
-    call it by `asyncio.to_thread`.
+    Ctrl-C raises `KeyboardInterrupt`; the same call with the same `out` resumes the search. From a running event loop,
+    call it with `asyncio.to_thread`.
 
-    Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with one number of users are invalid
-    for other reasons than server or generator, or if a send queue is not empty, and `RuntimeError` in a thread with a
-    running event loop.
+    Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with the same number of users are
+    invalid for reasons other than server or generator, or if a send queue is not empty, and `RuntimeError` in a thread
+    with a running event loop.
     """
     from loadsim.campaign.runner import CampaignWatcher, Interrupted
     from loadsim.capacity.runs import Wanted
@@ -159,8 +159,8 @@ def find_capacity(
             raise ConfigError(f"{name}: expected a number from {least:g} to {greatest:g}, found {value!r}")
     shown = watcher or SILENT
     scenario = load_scenario(source, overrides)
-    for one in (*scenario.exposed, *scenario.findings):
-        shown.warning(one.text)
+    for warning in (*scenario.exposed, *scenario.findings):
+        shown.warning(warning.text)
     given = _settings(overrides)
 
     def read(settings: Sequence[str]) -> Scenario:
@@ -192,8 +192,8 @@ def analyse(
 ) -> Summary:
     """Compute the summary of a run from its timing logs.
 
-    The parameters are the options of `loadsim log answer`. Weights, window and criteria are those of the run unless
-    given; times are in seconds from the common start. Raises `LogError` and other `ConfigError`.
+    The parameters are the options of `loadsim log answer`. By default, weights, window and criteria are the run's;
+    times are in seconds from the common start. Raises `LogError` and other `ConfigError`.
     """
     from loadsim.analysis.summary import summarise
     from loadsim.scenario.profile import weights_of
@@ -221,7 +221,7 @@ def compare(
     """Compare two sets of runs: is the second slower, and by how much?
 
     `max_regression` is a share: 0.05 allows a score 5 % worse. `looks` is the planned number of comparisons of the
-    growing sets; intervals and p are corrected for it. `across_drivers` compares runs of one load by different drivers.
+    growing sets; intervals and p are corrected for it. `across_drivers` allows runs of one load with different drivers.
     Raises `ConfigError` for runs that cannot be read or compared.
     """
     from loadsim.comparison.comparison import compare_runs
@@ -242,4 +242,4 @@ def _paths(runs: Recorded | Sequence[Recorded]) -> list[str | Path]:
     several = [runs] if isinstance(runs, str | Path | RunResult) else runs
     if not several:
         raise ConfigError("runs: expected at least one, found none")
-    return [each.directory if isinstance(each, RunResult) else each for each in several]
+    return [run.directory if isinstance(run, RunResult) else run for run in several]

@@ -1,4 +1,4 @@
-"""Fingerprint of the software: its version, and a digest of its sources, as checkouts of one version differ."""
+"""Fingerprint of the software: its version, and a digest of its sources, since checkouts of one version differ."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _PACKAGE = Path(__file__).parent
 
 
 def build_fingerprint(package: Path = _PACKAGE) -> str:
-    """Return `loadsim VERSION (sources DIGEST)` of the files on disk: those that a new process would run."""
+    """Return `loadsim VERSION (sources DIGEST)` for the files on disk, which a new process would run."""
     return f"loadsim {__version__} (sources {sources_digest(package)[:12]})"

@@ -2,21 +2,21 @@
 
     LoadSimError
       ConfigError          invalid input: one line, exit status 2, nothing was run
-        ConfigErrors         several of them, at most 20 lines
-        LogError             a timing log is empty, damaged at its head, or no timing log at all
+        ConfigErrors         several errors, at most 20 lines
+        LogError             a timing log is empty, damaged at its head, or not a timing log at all
       TaskFailed           one task of one user failed: recorded, the user continues
         ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session continues
-          InboxRenumbered      all messages of the Inbox have got new references
-          MailMissing          it answered, but lacks a stored message or a part of one
-            BareLineFeeds        the CR of its lines
+          InboxRenumbered      all messages in the Inbox have new references
+          MailMissing          it answered, but a stored message, or part of one, is missing
+            BareLineFeeds        only the CRs of line breaks are missing
         ServerLost           the connection broke, or could not be made
           ProtocolError        the server sent what its protocol does not allow; the session is closed
         ServerSilent         no answer within the command's time limit; the session is closed
-        GeneratorFailed      a shortage of this machine or a bug in loadsim; it makes the run invalid
+        GeneratorFailed      a shortage on this machine or a bug in loadsim; it makes the run invalid
           PluginFailed         an error in a plug-in, which is named; it ends the session
       RunInvalid           a run ended without a result
 
-The texts of a `TaskFailed` come from a server: they are shortened, made `printable`, and never hold a password.
+The texts of a `TaskFailed` come from a server: they are shortened, made `printable`, and never contain a password.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LONGEST_SERVER_LINE = 200
 
 
 def printable(text: str) -> str:
-    """Return a text on one line that is safe for a terminal: white space is a blank, other controls are escaped.
+    """Make a text safe for one line of a terminal: white space becomes blanks, other control characters are escaped.
 
-    Texts of a server may contain line ends, terminal control sequences, or bidirectional control characters.
+    A server's texts may contain line breaks, terminal control sequences, or bidirectional control characters.
     """
     if text.isprintable():
         return text
@@ -44,26 +44,26 @@ def printable(text: str) -> str:
 
 
 _LIMITS = {
-    errno.EAGAIN: "expected to start a process or thread, found the limit reached (ulimit -u, or of a container)",
-    errno.EMFILE: "expected to open a file, found the limit of this process reached (ulimit -n)",
-    errno.ENFILE: "expected to open a file, found the limit of this machine reached (sysctl fs.file-max)",
-    errno.ENOMEM: "expected more memory, found the limit reached (ulimit -v, or of a container)",
+    errno.EAGAIN: "expected to start a process or thread, found the limit reached (ulimit -u, or the container's)",
+    errno.EMFILE: "expected to open a file, found this process's limit reached (ulimit -n)",
+    errno.ENFILE: "expected to open a file, found this machine's limit reached (sysctl fs.file-max)",
+    errno.ENOMEM: "expected more memory, found the limit reached (ulimit -v, or the container's)",
 }
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def machine_failure(error: BaseException) -> str | None:
-    """Return the line for a shortage or fault of this machine, outside of protocols; None for any other exception.
+    """Return an error line for a shortage or fault of this machine, outside protocols; None for other exceptions.
 
     It names the limit, or the file.
     """
     match error:
         case BaseExceptionGroup():
-            lines = [machine_failure(each) for each in error.exceptions]
+            lines = [machine_failure(inner) for inner in error.exceptions]
             return lines[0] if all(lines) else None
         case MemoryError():
             return _LIMITS[errno.ENOMEM]
-        case RuntimeError(args=("can't start new thread",)):  # CPython has no type for it
+        case RuntimeError(args=("can't start new thread",)):  # CPython has no type for this
             return _LIMITS[errno.EAGAIN]
         case OSError(errno=number) if number in _LIMITS:
             return _LIMITS[number]
@@ -78,7 +78,7 @@ def machine_failure(error: BaseException) -> str | None:
 
 @contextmanager
 def machine_failures(named: Callable[[str], BaseException]) -> Iterator[None]:
-    """Raise `named` of the line for a shortage or fault of this machine (`machine_failure`) in the block."""
+    """Raise `named(line)` for a shortage or fault of this machine in the block, with `machine_failure`'s line."""
     try:
         yield
     except (OSError, MemoryError, RuntimeError, ExceptionGroup) as error:
@@ -96,7 +96,7 @@ def _working_directory() -> bool:
 
 
 class LoadSimError(Exception):
-    """The base of all exceptions of loadsim."""
+    """The base of all loadsim exceptions."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class LoadSimError(Exception):
 class ConfigError(LoadSimError):
     """A profile, scenario, account or server is not as expected; `str()` is the one line to print.
 
-    `file` and `line` (from 1) say where the error is in a file; 0 if that is unknown, or stated in the text.
+    `file` and `line` (from 1) locate the error in a file; `line` is 0 if it is unknown, or stated in the text.
     """
 
     def __init__(self, text: str, file: str = "", line: int = 0) -> None:
@@ -120,11 +120,11 @@ class ConfigError(LoadSimError):
 
 
 MOST_SHOWN = 20
-"""The most errors that are shown of several."""
+"""The most errors to show if there are several."""
 
 
 class ConfigErrors(ConfigError):
-    """Several errors in files. `str()` is the first one, with the number of others; `problems` has them all."""
+    """Several errors in files. `str()` is the first one, with the number of others; `problems` has all of them."""
 
     def __init__(self, text: str, problems: tuple[ConfigError, ...] = ()) -> None:
         super().__init__(text)
@@ -136,7 +136,7 @@ class ConfigErrors(ConfigError):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return a line for each of the first errors, with the line of the file, and the number of others."""
+        """A line for each of the first errors, with its line in the file, and the number of others."""
         more = len(self._problems) - MOST_SHOWN
         return (*map(_located, self._problems[:MOST_SHOWN]), *([f"and {more} more"] if more > 0 else []))
 
@@ -148,13 +148,13 @@ def _located(problem: ConfigError) -> str:
 
 
 def together(problems: Sequence[ConfigError]) -> ConfigError:
-    """Return one exception for all of these, at least one: by file in the order of its first error, then by line."""
-    distinct = {str(each): each for problem in problems for each in problem.problems}
-    files = {file: order for order, file in enumerate(dict.fromkeys(each.file for each in distinct.values()))}
-    found = sorted(distinct.values(), key=lambda each: (files[each.file], each.line))
-    if len(found) == 1:
-        return found[0]
-    return ConfigErrors(f"{found[0]} (and {len(found) - 1} more)", tuple(found))
+    """Combine one or more exceptions, sorted by file, in the order of their first errors, and then by line."""
+    distinct = {str(single): single for problem in problems for single in problem.problems}
+    files = {file: order for order, file in enumerate(dict.fromkeys(problem.file for problem in distinct.values()))}
+    ordered = sorted(distinct.values(), key=lambda problem: (files[problem.file], problem.line))
+    if len(ordered) == 1:
+        return ordered[0]
+    return ConfigErrors(f"{ordered[0]} (and {len(ordered) - 1} more)", tuple(ordered))
 
 
 class LogError(ConfigError):
@@ -162,7 +162,7 @@ class LogError(ConfigError):
 
 
 class TaskFailed(LoadSimError):
-    """One task failed. `kind` is a short stable name to count by; `line` is the answer of the server, or ''.
+    """One task failed. `kind` is a short, stable name to count by; `line` is the server's answer, or ''.
 
     Both are printable and on one line.
     """
@@ -185,15 +185,15 @@ class ServerRefused(TaskFailed):
 
 
 class InboxRenumbered(ServerRefused):
-    """The references of the Inbox's messages are void: the user lists it from the beginning."""
+    """The references of the Inbox's messages are void; the user lists all messages again."""
 
 
 class MailMissing(ServerRefused):
-    """The server answered as if all were well, but lacks a stored message or a part of one."""
+    """The server answered without an error, but a stored message, or part of one, is missing."""
 
 
 class BareLineFeeds(MailMissing):
-    """A part is too short only as its lines lack CR (RFC 5322 section 2.3)."""
+    """A part is too short only because its lines lack CR (RFC 5322 section 2.3)."""
 
 
 class ServerLost(TaskFailed):
@@ -203,17 +203,17 @@ class ServerLost(TaskFailed):
 
 
 class ProtocolError(ServerLost):
-    """The server violated its protocol; this ends the session, and no other."""
+    """The server violated its protocol; this ends the session, but no others."""
 
 
 class ServerSilent(TaskFailed):
-    """No answer within the time limit of a command."""
+    """The server did not answer within a command's time limit."""
 
     outcome = "timeout"
 
 
 class GeneratorFailed(TaskFailed):
-    """The generator itself failed: a shortage of files, ports or memory, or an error in loadsim."""
+    """The generator itself failed, because of a shortage of files, ports or memory, or an error in loadsim."""
 
     outcome = "generator"
 
@@ -228,11 +228,11 @@ SHORTAGES: Mapping[int, str] = {
     errno.ENOMEM: "no memory (ENOMEM)",
     socket.EAI_MEMORY: "no memory (EAI_MEMORY)",  # getaddrinfo(3), whose numbers are negative
 }
-"""Kinds of shortage of this machine, by the system's error number. A server causes none of them."""
+"""Kinds of shortage on this machine, by the system's error number. None is caused by a server."""
 
 
 class PluginFailed(GeneratorFailed):
-    """A plug-in failed, or reported what no log can hold. The kind names its package."""
+    """A plug-in failed, or made a report that no log can hold. The kind names its package."""
 
 
 class RunInvalid(LoadSimError):

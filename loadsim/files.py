@@ -1,4 +1,4 @@
-"""Safe reading of files of unknown origin (no devices, no blocking pipes, a limit of size), and locked directories."""
+"""Safe reading of files of unknown origin (no devices, no blocking pipes, a size limit), and locked directories."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NotAFile(OSError):
 
 
 def mode_at(path: Path) -> int:
-    """Return the mode of what is at a path, links followed; 0 if nothing is. Raises `OSError` if that is unknown.
+    """Return the mode of a file or directory, following links; 0 if there is none. Raises `OSError` if unknown.
 
     Since Python 3.14, `Path.exists`, `is_dir` and `is_file` are False for any error, such as a denied permission.
     """
@@ -41,12 +41,12 @@ def mode_at(path: Path) -> int:
 
 
 def real_path(path: Path) -> Path:
-    """Return a path without links. Before Python 3.13, `Path.resolve` raises `RuntimeError` for links in a circle."""
+    """Return a path without links. Before Python 3.13, `Path.resolve` raises `RuntimeError` for circular links."""
     return Path(os.path.realpath(path))
 
 
 def open_file(path: Path, *, or_pipe: bool = False) -> BinaryIO:
-    """Open a regular file for reading, or also a pipe (`<(...)` of a shell). Raises `OSError`, such as `NotAFile`."""
+    """Open a regular file, or a pipe (a shell's `<(...)`), for reading. Raises `OSError`, such as `NotAFile`."""
     try:
         # Without O_NONBLOCK, opening a pipe blocks until a process opens it for writing.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -61,7 +61,7 @@ def open_file(path: Path, *, or_pipe: bool = False) -> BinaryIO:
 
 
 def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = MOST_TEXT_BYTES) -> str:
-    """Read a text file of at most `most_bytes`. Raises `ConfigError`, in which the file is called `name`."""
+    """Read a text file of at most `most_bytes`. Raises `ConfigError`, which calls the file `name`."""
     try:
         with open_file(path, or_pipe=True) as file:
             content = file.read(most_bytes + 1)
@@ -78,16 +78,16 @@ def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = 
 
 @contextmanager
 def locked(directory: Path, option: str, noun: str) -> Iterator[None]:
-    """Keep other processes that lock it out of a directory while the block lasts; `noun` names their work.
+    """Lock a directory against other processes that lock it, during the block; `noun` names their work.
 
-    Raises `ConfigError` if another process has it, and `OSError`.
+    Raises `ConfigError` if another process holds the lock, and `OSError`.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            expected = "expected a directory of its own"
+            expected = "expected a directory that is not in use"
             raise ConfigError(f"{option} {directory}: {expected}, found another {noun} at work") from None
         except OSError:
             pass  # not every file system supports locks

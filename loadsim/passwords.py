@@ -12,22 +12,21 @@ from loadsim.errors import ConfigError
 from loadsim.files import read_text
 
 _taken: dict[str, str] = {}
-"""Variables that were read. They are removed from the environment, so that child processes do not have them."""
+"""Variables that were read, and removed from the environment so that child processes do not inherit them."""
 
 
 def from_file(path: Path, name: str) -> str:
-    """Return the line in a file. Raises `ConfigError`, in which the file is called `name`."""
+    """Return a file's only line. Raises `ConfigError`, which calls the file `name`."""
     return _line(read_text(path, name), name)
 
 
 def from_environment(variable: str, name: str) -> str:
-    """Return a variable of the environment, and remove it there. Raises `ConfigError`, which shows no value."""
+    """Return an environment variable, and remove it. Raises `ConfigError`, which shows no value."""
     with suppress(KeyError):
         _taken[variable] = os.environ.pop(variable)
     if variable not in _taken:
         raise ConfigError(
-            f"{name}: expected a variable of the environment that is set, found none called {variable};"
-            f" {_how_to_set(variable, name)}"
+            f"{name}: expected an environment variable, found none called {variable}; {_how_to_set(variable, name)}"
         )
     return _line(_taken[variable], name, f" in the variable {variable}", f"; {_how_to_set(variable, name)}")
 
@@ -46,7 +45,7 @@ def _line(text: str, name: str, place: str = "", advice: str = "") -> str:
 
 
 def open_to_others(path: Path) -> bool:
-    """Return whether others than its owner may read a file."""
+    """Return whether users other than its owner may read a file."""
     with suppress(OSError):
         mode = path.stat().st_mode
         return stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
@@ -56,7 +55,7 @@ def open_to_others(path: Path) -> bool:
 # --- the command line -----------------------------------------------------------------------------------------------
 
 SECRET_SETTING = re.compile(rb"(?:accounts(?:\.password|\.manifest_key)?|monitors(?:\.[a-z0-9-]+(?:\.command)?)?)\s*=")
-"""Settings with a secret value, which the whole section may contain, too."""
+"""Settings with a secret value; a whole section may contain one, too."""
 
 
 def blot_command_line() -> None:

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUPS = {"driver": "loadsim.protocols", "task": "loadsim.tasks", "probe": "loadsim.probes", "store": "loadsim.stores"}
-"""The group of entry points of each kind of plug-in."""
+"""The entry-point group for each kind of plug-in."""
 
 NOT_INSTALLED = "not installed"
-"""The text in place of package and version."""
+"""The text to show instead of package and version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """A plug-in of this kind and name, and the package that it comes from.
 
-    loadsim's own drivers and probes are some, too.
+    loadsim's own drivers and probes are plug-ins, too.
     """
 
     kind: str
@@ -47,47 +47,49 @@ class Plugin:
         """Import the plug-in. Raises `ConfigError` with one line if that fails."""
         try:
             return self.entry.load()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a package of others may raise anything
-            expected = f"{self.entry.value} of the package {self.origin} to be imported"
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign packages may raise anything
+            expected = f"to import {self.entry.value} of the package {self.origin}"
             raise ConfigError(f"{self.kind} {self.name}: expected {expected}, found {first_line(error)}") from None
 
 
 def plugins(kind: str) -> Sequence[Plugin]:
-    """Return all plug-ins of a kind by name and package. Nothing is imported."""
+    """Return all plug-ins of a kind, sorted by name and package, without importing them."""
     return _installed(kind, tuple(sys.path))
 
 
 @cache
 def _installed(kind: str, _: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """Search the path once: that takes milliseconds."""
+    """Search the path once, which takes milliseconds."""
     from importlib.metadata import entry_points  # imports the package email
 
-    found = (
-        Plugin(kind, each.name, each.dist.name if each.dist else "?", each.dist.version if each.dist else "?", each)
-        for each in entry_points(group=GROUPS[kind])
+    installed = (
+        Plugin(
+            kind, entry.name, entry.dist.name if entry.dist else "?", entry.dist.version if entry.dist else "?", entry
+        )
+        for entry in entry_points(group=GROUPS[kind])
     )
-    return tuple(sorted(found, key=lambda each: (each.name, each.package)))
+    return tuple(sorted(installed, key=lambda plugin: (plugin.name, plugin.package)))
 
 
 def plugin(kind: str, name: str) -> Plugin | None:
-    """Return the plug-in of this name; None if there is none. Raises `ConfigError` if several packages have it."""
-    found = [each for each in plugins(kind) if each.name == name]
-    if len(found) > 1:
-        origins = " and ".join(each.origin for each in found)
+    """Return the plug-in with this name, or None. Raises `ConfigError` if several packages have one."""
+    candidates = [plugin for plugin in plugins(kind) if plugin.name == name]
+    if len(candidates) > 1:
+        origins = " and ".join(plugin.origin for plugin in candidates)
         raise ConfigError(f"{kind} {name}: expected one package with a {kind} of this name, found {origins}")
-    return found[0] if found else None
+    return candidates[0] if candidates else None
 
 
 def names(kind: str) -> str:
-    """Return the names of all plug-ins of a kind, for an error; `none` if none is installed."""
-    return ", ".join(dict.fromkeys(each.name for each in plugins(kind))) or "none"
+    """List the names of all plug-ins of a kind for an error; `none` if none is installed."""
+    return ", ".join(dict.fromkeys(plugin.name for plugin in plugins(kind))) or "none"
 
 
 @contextmanager
 def printing_to_stderr() -> Iterator[None]:
-    """In the block, send to standard error what this process and its children print.
+    """Redirect what this process and its children print in the block to standard error.
 
-    Plug-ins may print, and standard output has only the answer.
+    Plug-ins may print, but standard output must have only the result.
     """
     sys.stdout.flush()
     answer = os.dup(1)
@@ -104,7 +106,7 @@ def printing_to_stderr() -> Iterator[None]:
 def first_line(error: BaseException) -> str:
     """Return the type of a plug-in's exception and the first line of its text, safe for a terminal.
 
-    The type alone if the text cannot be made: `__str__` is the plug-in's, too.
+    Return the type alone if `__str__`, which is the plug-in's, fails.
     """
     name, text = type(error).__name__, ""
     with suppress(Exception, SystemExit):
@@ -113,8 +115,8 @@ def first_line(error: BaseException) -> str:
 
 
 def origin(kind: str, name: str) -> str | None:
-    """Return the package of a plug-in with its version; None for a part of loadsim. Raises `ConfigError` as above."""
-    found = plugin(kind, name)
-    if found is None:
+    """Return a plug-in's package and version; None for a part of loadsim. Raises `ConfigError` as `plugin` does."""
+    installed = plugin(kind, name)
+    if installed is None:
         return NOT_INSTALLED
-    return None if found.is_own else found.origin
+    return None if installed.is_own else installed.origin

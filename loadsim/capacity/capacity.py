@@ -1,4 +1,4 @@
-"""A capacity search as a value: its terms, its steps, and its answer."""
+"""A capacity search as a value: its terms, its steps, and its result."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from loadsim.model.terms import MOST_USERS
 
 @dataclass(frozen=True, slots=True)
 class SearchTerms:
-    """The terms of a search, which do not change while it is resumed.
+    """The terms of a search, which must not change when it is resumed.
 
-    `scenario` is a digest of the scenario, `seed` that of its plan. The limits are those of the criteria, None if off.
-    `pause_s` precedes each step but the first. `clients` is the number of a cluster's clients; None on this machine.
+    `scenario` is the scenario's digest, `seed` its plan's seed. The limits are the criteria's, None if off. `pause_s`
+    precedes each step but the first. `clients` is the number of a cluster's clients; None on this machine.
     """
 
     software: str
@@ -47,8 +47,8 @@ class SearchTerms:
 class Capacity:
     """A capacity search, with the runs so far. `found` is None until it ends.
 
-    `refused` has a finding for each number with which no run can be made here. A resumed search tries it again: more
-    hits of a task, memory or open files may be allowed then.
+    `refused` has a finding for each number with which no run can be made here. A resumed search retries it, since more
+    hits, memory or open files may be available by then.
     """
 
     KIND: ClassVar[str] = "capacity"
@@ -60,14 +60,14 @@ class Capacity:
 
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> Capacity:
-        """Return the search with this document. Raises one of `DAMAGED` for any other."""
+        """Read a search from its document. Raises one of `DAMAGED` for a malformed one."""
         findings = value_of(Findings, document["findings"])
-        refused = tuple(one for one in findings if one.code is Code.NUMBER_REFUSED)
+        refused = tuple(finding for finding in findings if finding.code is Code.NUMBER_REFUSED)
         return cls(directory, value_of(SearchTerms, document["terms"]), runs, _found(document, runs), refused)
 
     @property
     def refused_users(self) -> Sequence[int]:
-        return [int(str(one.values["users"])) for one in self.refused]
+        return [int(str(finding.values["users"])) for finding in self.refused]
 
     @property
     def users(self) -> int | None:
@@ -80,18 +80,18 @@ class Capacity:
 
     @property
     def tasks_per_s(self) -> float | None:
-        """The mean throughput of the largest number that passed."""
+        """The mean throughput with the largest number that passed."""
         rates = [run.tasks_per_s or 0.0 for run in self.at_capacity]
         return sum(rates) / len(rates) if rates else None
 
     @property
     def load_equivalent_users(self) -> int | None:
-        """The least load-equivalent of the largest number that passed, in users with a day of 8 h."""
+        """The least load-equivalent, in users with a day of 8 h, with the largest number that passed."""
         return min((run.load_equivalent_users or 0 for run in self.at_capacity), default=None)
 
     @property
     def nearest_to_full(self) -> CampaignRun | None:
-        """The last step with resources of the smallest number that failed, or else of the largest that passed."""
+        """The last run with resources of the smallest number that failed, or else of the largest that passed."""
         found = self.found
         for users, result in ((found.high, FAILED), (found.low, PASSED)) if found else ():
             runs = [run for run in self.runs if (run.users, run.result) == (users, result) and run.resources]
@@ -106,34 +106,34 @@ class Capacity:
 
     @property
     def not_measured(self) -> Sequence[tuple[int, int]]:
-        """The ranges of numbers below the answer that no run has: the server may fail there."""
+        """The ranges of numbers below the result that were not measured: the server may fail there."""
         below = (run.users for run in self.judged if run.users <= (self.users or 0))
         measured = sorted({self.terms.settings.least - 1, *below})
         return [(low + 1, high - 1) for low, high in pairwise(measured) if high - low > 1]
 
     @property
     def certain(self) -> bool:
-        """True if the interval has each end that the search found, and at least one."""
+        """True if the interval states every end that the search found, and at least one."""
         found, stated = self.found, self.interval
         if found is None or stated is None:
             return False
-        return [each is None for each in stated] == [each is None for each in (found.low, found.high)]
+        return [end is None for end in stated] == [end is None for end in (found.low, found.high)]
 
     @property
     def contended(self) -> bool:
-        """True if, at an end of the search, most runs that decided shared the server's cores with other work."""
+        """True if most runs that decided an end of the search shared the server's cores with other work."""
         ends = ((self.found.low, PASSED), (self.found.high, FAILED)) if self.found else ()
         deciding = [[run.contended for run in self.runs if (run.users, run.result) == end] for end in ends]
-        return any(2 * each.count(True) > len(each) for each in deciding)
+        return any(2 * contended.count(True) > len(contended) for contended in deciding)
 
     @property
     def judged(self) -> Sequence[CampaignRun]:
-        """The runs that say something about the server."""
+        """The runs that reveal something about the server."""
         return [run for run in self.runs if run.result not in (GENERATOR, VOID)]
 
     @property
     def answer(self) -> tuple[Finding, ...]:
-        """The capacity, or why there is none, and why it is doubtful; empty until the search ends."""
+        """The capacity or the reason why there is none, and why it is doubtful; empty until the search ends."""
         found, most = self.found, self.terms.settings.most
         if found is None:
             return ()
@@ -158,17 +158,17 @@ class Capacity:
 
     @property
     def doubts(self) -> tuple[Finding, ...]:
-        """The limits of the answer, without the warnings of single runs."""
-        found = []
+        """The limits of the result, without the warnings of single runs."""
+        doubts = []
         if self.found and self.found.stopped_by == "broken":
             broken = [run for run in self.judged if run.broken and run.users <= (self.users or 0)]
-            found += [finding(Code.BROKEN_RUN, run.run, why=run.reasons[0]) for run in broken]
-        found += self.refused
+            doubts += [finding(Code.BROKEN_RUN, run.run, why=run.reasons[0]) for run in broken]
+        doubts += self.refused
         if self.terms.embedded:
-            found.append(finding(Code.EMBEDDED))
+            doubts.append(finding(Code.EMBEDDED))
         elif not any(run.resources for run in self.runs):
-            found.append(finding(Code.SERVER_NOT_MEASURED))
-        return tuple(found)
+            doubts.append(finding(Code.SERVER_NOT_MEASURED))
+        return tuple(doubts)
 
     @property
     def next_step(self) -> str:
@@ -176,10 +176,7 @@ class Capacity:
 
     @property
     def exit_status(self) -> int:
-        """0 with a capacity and its interval, 1 if no number passed, else 4.
-
-        That is an interval that is open, wide or not stated.
-        """
+        """0 with a capacity and its interval, 1 if no number passed, 4 if the interval is open, wide or not stated."""
         if self.found is None or self.found.stopped_by != "criteria" or not self.certain:
             return 4
         return 0 if self.found.low is not None else 1
@@ -215,11 +212,11 @@ _WHY: Mapping[StoppedBy, Code] = {
     "limit": Code.MOST_MEASURED,
     "refused": Code.NOT_MEASURABLE,
 }
-"""The reasons for the ends of a search, other than its criteria."""
+"""The reasons why a search ended, other than its criteria."""
 
 
 def _found(document: Mapping[str, Any], runs: Collection[CampaignRun]) -> Found | None:
-    """Return the end of a search; None before it. Raises `ValueError` for one that its runs do not have."""
+    """Return the end of a search, or None if it has not ended. Raises `ValueError` if its runs contradict the end."""
     if document["stopped_by"] is None:
         return None
     ends = [document[name] for name in ("users", "failed_users", "stopped_by")]

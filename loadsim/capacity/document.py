@@ -1,4 +1,4 @@
-"""The report on a capacity search: the answer in a sentence, its curve over users, and all runs."""
+"""The report on a capacity search: the result in one sentence, its curve over users, and all runs."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scena
 """Matches facts that differ because the number of users does."""
 
 DRAWN: tuple[Result, ...] = (FAILED, PASSED, UNDECIDED, GENERATOR, VOID)
-"""The results in the order of their looks, which are the same in all reports: failures are orange, passes green."""
+"""The results in the order of their colours, which all reports share: failures are orange, passes green."""
 
 EXPLAINED = (
-    "Each point is a run, and its colour and shape are the result; times of hollow points must not be quoted. The line"
-    " joins the medians, of times up to the first number with an invalid run. All criteria decide, not only the limits"
-    " that are drawn. A triangle at the upper edge is infinite."
+    "Each point is a run; its colour and shape show the result. Times of hollow points must not be quoted. The line"
+    " joins the medians, for times only up to the first number with an invalid run. All criteria decide, not only the"
+    " limits drawn here. A triangle at the upper edge stands for an infinite time."
 )
 
 
 def describe_capacity(capacity: Capacity, runs: Sequence[RecordedRun], place: Place = str) -> Document:
-    """Return the report on a search that has ended. `runs` are those that can be read."""
+    """Return the report on a search that has ended. `runs` are those whose logs can be read."""
     terms = capacity.terms
     of_search = sorted(capacity.runs, key=lambda run: run.users)
     curves = tuple(_curves(capacity, of_search))
     return Document(
         title=f"Capacity: {terms.name}",
         subtitle=f"{len(of_search)} runs, each with a day of {length(terms.day_s)}; searched by {terms.software}",
-        verdict="; ".join(one.words for one in capacity.answer),
+        verdict="; ".join(finding.words for finding in capacity.answer),
         tone=tone(capacity),
         sections=(
             Section("", curves[:1]),
             Section("Summary", tuple(_summary(capacity)), brief=True),
             Section("Resources", tuple(_resources(capacity, of_search))),
             Section("Users and throughput", (*curves[1:], EXPLAINED) if curves else ("No run has a figure to draw.",)),
-            Section("Runs", (runs_table("The runs, by their users", of_search, place),), brief=True),
+            Section("Runs", (runs_table("The runs, by number of users", of_search, place),), brief=True),
             *results_of(of_search),
             Section("What differs between the runs", tuple(_what_differs(runs, len(of_search)))),
             Section("Disclosure", (same_table(facts_of(runs)),)),
@@ -75,7 +75,7 @@ def describe_capacity(capacity: Capacity, runs: Sequence[RecordedRun], place: Pl
 
 
 def _summary(capacity: Capacity) -> Iterable[Block]:
-    """Yield what a reader needs who reads nothing else."""
+    """Yield the essentials, for readers who read nothing else."""
     if doubted := (*map(item_of, capacity.doubts), *of_runs(capacity.judged)):
         yield Listing("Doubts", doubted)
     yield facts_table("The answer", facts(capacity))
@@ -84,7 +84,7 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
 
 
 def _resources(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Block]:
-    """Yield the resources of the run that came nearest to saturation, and the counters that runs measured."""
+    """Yield the resources of the run that came closest to saturation, and the server's resources in each run."""
     if run := capacity.nearest_to_full:
         yield replace(
             resource_table(run.resources, with_figures=False),
@@ -93,19 +93,19 @@ def _resources(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Bloc
         yield NO_PROOF
     if columns := list(_shares(runs)):
         run_name: ColumnOf[CampaignRun] = ("Run", None, lambda run: run.run)
-        yield table_of("Resources of the server in each run, by users", runs, run_name, *columns)
+        yield table_of("The server's resources in each run, by number of users", runs, run_name, *columns)
 
 
 def _shares(runs: Sequence[CampaignRun]) -> Iterator[ColumnOf[CampaignRun]]:
-    """Yield the column of each resource; of several probes, each is named."""
-    measured = dict.fromkeys((one.probe, one.name) for run in runs for one in run.resources)
+    """Yield a column for each resource, with the probe's name if there are several."""
+    measured = dict.fromkeys((resource.probe, resource.name) for run in runs for resource in run.resources)
     several = len({probe for probe, _ in measured}) > 1
     for probe, name in measured:
         yield f"{name} (% of full){f', {probe}' if several else ''}", 1, partial(_percent, (probe, name))
 
 
 def _percent(resource: tuple[str, str], run: CampaignRun) -> float | None:
-    shares = [one.mean for one in run.resources if (one.probe, one.name) == resource and one.mean is not None]
+    shares = [own.mean for own in run.resources if (own.probe, own.name) == resource and own.mean is not None]
     return 100 * shares[0] if shares else None
 
 
@@ -118,7 +118,7 @@ def _what_differs(runs: Sequence[RecordedRun], all_runs: int) -> Iterable[Block]
 
 
 def tone(capacity: Capacity) -> Tone:
-    """Return the rating: an answer that may be quoted is good, and a missing capacity bad."""
+    """Return the rating: a quotable result is good, a missing capacity bad."""
     if capacity.users is None:
         return "bad"
     doubtful = capacity.exit_status or capacity.terms.embedded or capacity.contended
@@ -126,7 +126,7 @@ def tone(capacity: Capacity) -> Tone:
 
 
 def facts(capacity: Capacity) -> list[tuple[str, str]]:
-    """Return names and texts: what the users are, the interval, and what the next larger number missed."""
+    """Return labels and texts: the users, the interval, and the criteria that the next larger number missed."""
     found = capacity.found
     assert found is not None
     lines = []
@@ -136,7 +136,7 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
         lines.append(("Interval", interval(capacity)))
     if found.low is not None:
         if untested := capacity.not_measured:
-            lines.append(("Not measured", f"{', '.join(_range(*each) for each in untested)} users"))
+            lines.append(("Not measured", f"{', '.join(_range(*ends) for ends in untested)} users"))
         lines.append(("Throughput", f"{capacity.tasks_per_s or 0:,.1f} tasks/s"))
         if capacity.load_equivalent_users != found.low:
             lines.append(("8-hour equivalent", _equivalent(capacity)))
@@ -159,7 +159,7 @@ def _users(capacity: Capacity) -> str:
 
 
 def _equivalent(capacity: Capacity) -> str:
-    """Return the load-equivalent, with the share of the published mail if users receive much less."""
+    """Describe the load-equivalent, with the share of the published mail if users receive much less."""
     shares = [run.received_share for run in capacity.at_capacity if run.received_share is not None]
     received = received_of_published(min(shares, default=None))
     users = f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"
@@ -167,7 +167,7 @@ def _equivalent(capacity: Capacity) -> str:
 
 
 def interval(capacity: Capacity) -> str:
-    """Return the interval with the results at its ends; or why it is not stated."""
+    """Describe the interval with the results at its ends, or say why it is not stated."""
     found = capacity.found
     assert found is not None
     ends = [
@@ -181,10 +181,10 @@ def interval(capacity: Capacity) -> str:
     if not capacity.certain:
         mixed = f"{EVIDENCE_OF_MIXED} of {EVIDENCE_OF_MIXED + 1}"
         stated = "not stated" if capacity.interval is None else "stated at one end only"
-        needed = f"an end needs {EVIDENCE} equal results and no other one, or {mixed} equal"
+        needed = f"an end needs {EVIDENCE} equal results and no others, or {mixed} equal ones"
         return f"{stated}: {seen}; {needed}"
     if found.high is None:
-        return f"{seen}; its upper end is not known"
+        return f"{seen}; the upper end is unknown"
     if found.low is None:
         return f"{seen}; no number passed"
     low, high = (users or 0 for users in capacity.interval or ())
@@ -193,7 +193,7 @@ def interval(capacity: Capacity) -> str:
 
 
 def _times(capacity: Capacity, users: int, result: Result) -> str:
-    """Return how often a number had a result, such as "passed 8 of 9 times"."""
+    """Say how often a number had a result, such as "passed 8 of 9 times"."""
     judged = [run.result for run in capacity.runs if run.users == users and run.result != VOID]
     equal = judged.count(result)
     often = f"{equal} times" if equal == len(judged) else f"{equal} of {len(judged)} times"
@@ -201,7 +201,7 @@ def _times(capacity: Capacity, users: int, result: Result) -> str:
 
 
 def missed(capacity: Capacity) -> str:
-    """Return the criteria that the last failure of the smallest failed number missed, and its run."""
+    """Describe the criteria that the last failure with the smallest failed number missed, and name the run."""
     found = capacity.found
     failed = [run for run in capacity.runs if found and run.users == found.high and run.result == FAILED]
     if not failed:
@@ -213,7 +213,7 @@ def missed(capacity: Capacity) -> str:
 
 
 def _curves(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Chart]:
-    """Yield the charts over users, all on one axis; `runs` are by rising users."""
+    """Yield the charts over users, all with one axis; `runs` are sorted by users."""
     terms = capacity.terms
     times = (
         _panel(
@@ -226,7 +226,7 @@ def _curves(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Chart]:
         _panel(
             runs,
             lambda run: run.response_score_ms,
-            "Response score: the same, from when tasks were due",
+            "Response score: the same, measured from due times",
             limits=_limit("response score", terms.response_score_limit_ms),
         ),
     )
@@ -253,10 +253,10 @@ def _panel(
     *,
     intervals: bool = False,
 ) -> Panel:
-    """Return a marker for each run, of the colour and shape of its result, and the line of the medians.
+    """Return a marker for each run, in the colour and shape of its result, and the line of medians.
 
-    A marker is hollow if its run is invalid. Such a run made less load than planned: its time is no lower bound, so
-    medians of times end there. `intervals` are those of the score.
+    A marker is hollow if its run is invalid. Such a run made less load than planned, so its time is not even a lower
+    bound, and medians of times end there. `intervals` adds the score's intervals.
     """
     is_time = unit == "ms"
     judged = [run.result not in (GENERATOR, VOID) for run in runs]
@@ -281,5 +281,5 @@ def _panel(
 
 
 def _limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:
-    """Return a limit with all digits that a scenario may state."""
+    """Return a limit, labelled with all digits that a scenario may state."""
     return () if limit_ms is None else (Limit(f"limit of the {name}: {limit_ms:,.10g} ms", limit_ms),)

@@ -31,10 +31,10 @@ from loadsim.scenario.server import Server
 from loadsim.version import __version__
 
 COARSE = 8
-"""The first number is this part of the most by default: three doublings before the last."""
+"""By default, the first number is the maximum divided by this: three doublings below it."""
 
 MOST_VOID = 2
-"""The search stops after this number of void runs with one number in a row; resumed, it measures the number again."""
+"""The search stops after this many void runs in a row with one number; when resumed, it measures the number again."""
 
 Overridden = Callable[[Sequence[str]], Scenario]
 """Reads the scenario with further settings, such as `topology.0.users=200`. Raises `ConfigError`."""
@@ -42,10 +42,10 @@ Overridden = Callable[[Sequence[str]], Scenario]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The wishes of a user; None is the default.
+    """A user's requests; None is the default.
 
-    `quick`: two equal results end the search. The interval is then not stated in general. `clients` are those of the
-    cluster on which the runner makes the steps. `pause_s` is by default `default_pause_s`, on a cluster `PAUSE_S`.
+    `quick`: two equal results end the search, usually without an interval. `clients` is the number of clients if the
+    runner makes the steps on a cluster. `pause_s` defaults to `default_pause_s`, or to `PAUSE_S` on a cluster.
     """
 
     first: int | None = None
@@ -70,11 +70,11 @@ def find_capacity(
 ) -> Capacity:
     """Search in the directory `out`, new or with an unfinished search; None creates one in `runs`.
 
-    `runner` makes the runs; None makes them on this machine. `finished` reads a run that a crash left.
+    `runner` makes the runs; None makes them on this machine. `finished` reads a run that a crash left behind.
 
     Raises `ConfigError` for a fault found before a run, and `RunInvalid` if two runs with one number are invalid for
-    other reasons than server or generator, or if a send queue is not empty; resumed, the search goes on. Raises
-    `Interrupted`, also after a run that had done its work when a signal came.
+    reasons other than server or generator, or if a send queue is not empty; the search can then be resumed. Raises
+    `Interrupted`, even if the last run had done its work when a signal arrived.
     """
     scenario = read(())
     if scenario.run.mode == STRESS:
@@ -87,7 +87,7 @@ def find_capacity(
         return read(resized(scenario, users, most))
 
     def check(scenario: Scenario) -> None:
-        if runner is None:  # other machines check themselves
+        if runner is None:  # other machines do their own checks
             check_machine(scenario, engines=terms.engines, pin=terms.pin)
 
     sized(most)  # check the accounts before anything is measured
@@ -95,7 +95,7 @@ def find_capacity(
     with own_directory(out, f"capacity-{scenario.name}") as out:
         capacity = resumed(Capacity(out, terms, ()), may_change=("settings.evidence",))
         if not capacity.runs:
-            check(sized(most))  # rather than after hours
+            check(sized(most))  # now rather than after hours
         write(capacity)
         making = Making(
             runner=runner or partial(run_locally, engines=terms.engines, pin=terms.pin),
@@ -115,8 +115,8 @@ def find_capacity(
 class _Search:
     """Plans the runs of a search.
 
-    `sized` is the scenario with a number of users. `check` raises `ConfigError` for one that this machine cannot run.
-    `resumed` runs count in no series of void ones.
+    `sized` returns the scenario with a number of users. `check` raises `ConfigError` if this machine cannot run it. The
+    first `resumed` runs do not count in a series of void ones.
     """
 
     sized: Callable[[int], Scenario]
@@ -125,9 +125,9 @@ class _Search:
     resumed: int
 
     def next_run(self, capacity: Capacity) -> tuple[Capacity, PlannedRun | None]:
-        """Return the search and its next run; the search with its end, and None.
+        """Return the search and its next run, or the ended search and None.
 
-        Raises `ConfigError` if no run can be made at all, and `RunInvalid` for a search without an answer.
+        Raises `ConfigError` if no run can be made at all, and `RunInvalid` if the search cannot go on.
         """
         settings, made = capacity.terms.settings, capacity.runs[self.resumed :]
         last = [run for run in made if run.users == made[-1].users][-MOST_VOID:]
@@ -147,7 +147,7 @@ class _Search:
         return replace(capacity, found=users), None
 
     def _refused(self, scenario: Scenario) -> tuple[Finding, ...]:
-        """Return why no run can be made: this machine cannot, or it could not be valid by its plan; () if it can."""
+        """Return why this machine, or the plan, rules out a valid run; () if it is possible."""
         try:
             self.check(scenario)
         except ConfigError as error:
@@ -157,12 +157,13 @@ class _Search:
             load = planned_load(
                 scenario, build_fingerprint(), watcher.message, watcher.warning, progress=watcher.planned
             )
-            return tuple(one for one in forecast(scenario, load) if one.severity is Severity.INVALID)
+            findings = forecast(scenario, load)
+        return tuple(finding for finding in findings if finding.severity is Severity.INVALID)
 
 
 def _terms(scenario: Scenario, wanted: Wanted) -> SearchTerms:
-    """Return the terms of a search with their defaults. Raises `ConfigError` for numbers that do not fit."""
-    # Mail needs two users, and each group and each engine one.
+    """Return the terms of a search, with defaults filled in. Raises `ConfigError` for numbers that do not fit."""
+    # Mail needs two users; each group and each engine needs one.
     least = max(2, len(scenario.topology), wanted.engines or 1)
     most = scenario.users if wanted.most is None else wanted.most
     first = max(least, most // COARSE) if wanted.first is None else wanted.first
@@ -170,8 +171,8 @@ def _terms(scenario: Scenario, wanted: Wanted) -> SearchTerms:
         raise ConfigError(f"--engines: expected a number from 1 to {most}, found {wanted.engines}")
     for option, value, highest in (("--most", most, MOST_USERS), ("--from", first, most)):
         if not least <= value <= highest:
-            each = f" (one for each of {wanted.engines} --engines)" if least == wanted.engines else ""
-            raise ConfigError(f"{option}: expected a number from {least} to {highest} users{each}, found {value}")
+            why = f" (one for each of {wanted.engines} --engines)" if least == wanted.engines else ""
+            raise ConfigError(f"{option}: expected a number from {least} to {highest} users{why}, found {value}")
     default_s = default_pause_s(scenario) if wanted.clients is None else PAUSE_S
     document = f"{scenario.to_yaml()}{scenario.digest()}"
     return SearchTerms(
@@ -198,8 +199,8 @@ def _limit(scenario: Scenario, name: str) -> float | None:
 
 
 def _with_refused(capacity: Capacity, users: int, why: Sequence[Finding]) -> Capacity:
-    """Return a search without a number. Raises `ConfigError` if nothing else is measured, or the number already was."""
+    """Exclude a number from a search. Raises `ConfigError` if no other number, or already this one, was measured."""
     if not capacity.runs or any(run.users == users for run in capacity.runs):
-        raise ConfigError(f"{users} users: {'; '.join(one.text for one in why)}")
-    refused = finding(Code.NUMBER_REFUSED, users=users, why=tuple(one.words for one in why))
+        raise ConfigError(f"{users} users: {'; '.join(reason.text for reason in why)}")
+    refused = finding(Code.NUMBER_REFUSED, users=users, why=tuple(reason.words for reason in why))
     return replace(capacity, refused=(*capacity.refused, refused))

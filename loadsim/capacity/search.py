@@ -1,27 +1,28 @@
 """The search for the largest number of users that passes: which number to measure next, as a pure function.
 
 The problem: a run takes minutes to hours, and near the limit its result is a matter of chance. A plain bisection trusts
-each result once: one unlucky run below the limit, and it never looks above again.
+every result: after one unlucky run below the limit, it never looks above again.
 
 The only state is the list of steps measured so far, so an interrupted search continues as if it had never stopped.
-`next_step` reads it from its beginning each time, and returns a number or the end. An example, with a limit near 160:
+`next_step` reads this list from the beginning each time, and returns a number or the end. An example, with a limit near
+160:
 
     100 passed                    rising steps (SPECjbb2015, run and reporting rules): double after a pass
     200 failed, 200 failed        a failure counts when it is repeated (`AGREEING`)
     150 passed                    the middle between the last pass and the first failure
-    175 failed, 175 failed        150 and 175 are apart by less than 20 % of their middle, the wanted width
+    175 failed, 175 failed        150 and 175 differ by less than 20 % of their middle, the wanted width
     175 failed, 150 passed, ...   each end is repeated, in random order, until five results agree (`EVIDENCE`), or
-                                  eight with one other
-    end                           Found(150, 175): `interval` states it, perhaps wider
+                                  eight with one exception
+    end                           Found(150, 175): `interval` states it, possibly wider
 
 If the results of a number contradict each other, it is undecided: it lies within the interval, which is widened to its
-neighbours, and its gap is narrowed only to `FINEST` of the wanted width.
+neighbours, and the gap around it is narrowed only to a `FINEST`th of the wanted width.
 
-`interval` moves the ends apart if they are nearer to the limit than `REACH` deviations of the runs: five runs in a row
-meet the same neighbours, and agree more than the server does. Where figures tell nothing, as with a server that fails
-at once, the ends are at least `LEAST_RATIO` apart.
+`interval` moves the ends apart if they are closer to the limit than `REACH` deviations of the runs: five runs in a row
+meet the same neighbours, and vary less than the server does. If figures are uninformative, as with a server that fails
+abruptly, the ends are at least `LEAST_RATIO` apart.
 
-A result may also say nothing (`VOID`, as the generator was too slow), forbid a number (`refused`), or end the search
+A result may also be worthless (`VOID`, or the generator was too slow), forbid a number (`refused`), or end the search
 (`broken`: lost mail outvotes any number of passes).
 """
 
@@ -38,56 +39,56 @@ from loadsim.capacity.order import depends_on_order
 from loadsim.model.draws import draw
 
 StoppedBy = Literal["broken", "criteria", "generator", "limit", "noise", "order", "refused"]
-"""The reason for the end: numbers from here on miss the criteria, or cannot be generated, or were not to be measured.
-`refused`: no run with the next number can be made, such as one of too few hits; also below a number that failed.
-`noise`: results contradict each other, or do not decide, so the interval is wider than wanted. `order`: results depend
-on the order of the runs (`capacity_order`), so equal ones are no evidence. `broken`: what must never happen did, with a
-number that passed otherwise; no majority decides about lost mail."""
+"""The reason for the end: higher numbers miss the criteria, cannot be generated, or were not to be measured. `refused`:
+no run can be made with the next number, for example since it would have too few hits; it may be below a number that
+failed. `noise`: results contradict each other, or do not decide, so the interval is wider than wanted. `order`: results
+depend on the order of the runs (`capacity.order`), so that they agree proves nothing. `broken`: something that must
+never happen did, with a number that otherwise passed; no majority can outvote lost mail."""
 
 AGREEING = 2
-"""The equal results of one number that decide it while the search moves. A first pass counts alone until its end."""
+"""The equal results that decide a number while the search moves. Until its end, a first pass counts alone."""
 
 MOST_OTHERS = 1
-"""The most other results of a decided number. With more, it is undecided."""
+"""The most deviating results of a decided number. With more, it is undecided."""
 
 EVIDENCE = 5
-"""The equal results of an end of a stated interval, if there is no other one.
+"""The equal results that an end of a stated interval needs, if there are no others.
 
-If half of the runs with a number pass, five in a row do in 3.1 % of cases. The rule holds for any criterion, and needs
-no interval of its figure."""
+If half of all runs with a number pass, five in a row pass in 3.1 % of cases. The rule works for any criterion, and
+needs no interval for its figure."""
 
 EVIDENCE_OF_MIXED = 8
-"""The equal results of an end with one other result. Together, both rules err in at most 4.1 % of cases at each end:
-1/32 + 5/512."""
+"""The equal results that an end needs with one deviating result. Together, both rules err in at most 4.1 % of cases at
+each end: 1/32 + 5/512."""
 
 REACH = 4
 """The least distance of the interval's ends from the limit, in standard deviations of the runs at the measured ends.
 
-Runs that are alike in a row differ less than the server does. With correlations to 0.9, this holds the capacity in nine
-of ten stated intervals (decision 51)."""
+Successive runs are alike, and vary less than the server does. With correlations of up to 0.9, nine of ten stated
+intervals contain the capacity (decision 51)."""
 
 STEEPEST = 3.0
-"""The fastest rise of figures from end to end, as a power of the users, that tells how near to the limit each run was.
+"""The steepest rise of figures from end to end, as a power of the users, that still shows how close runs were to it.
 
-Beyond, a server fails at once, and its figures tell nothing before."""
+A server with a steeper rise fails abruptly, and its figures give no warning."""
 
 LEAST_RATIO = 1.4
-"""The least ratio of the ends of an interval whose figures tell nothing. If the number from which a run misses criteria
-varies by 10 %, with a correlation of 0.9, it holds the capacity in at least 95 % of searches (decision 51)."""
+"""The least ratio between an interval's ends if figures are uninformative. If the number from which runs miss criteria
+varies by 10 %, with a correlation of 0.9, at least 95 % of these intervals contain the capacity (decision 51)."""
 
 MOST_STEPS = 100
-"""The most steps of a search. Without noise, one over ten million users needs at most 60."""
+"""The most steps of a search. Without noise, ten million users need at most 60."""
 
 FINEST = 4
-"""Gaps of undecided numbers are narrowed to this part of the wanted width."""
+"""Gaps around undecided numbers are narrowed to the wanted width divided by this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The numbers of a search: the `first` and the `least` and `most` users that can be measured.
+    """The numbers of a search: the `first`, `least` and `most` users to measure.
 
-    `width` is the wanted length of the interval, as a share of its middle: 0.2 is +-10 %. `evidence` are the equal
-    results that end the search; fewer than `EVIDENCE` are quick, and state no interval in general.
+    `width` is the wanted length of the interval, as a share of its middle: 0.2 means +-10 %. `evidence` is the number
+    of equal results that end the search; with fewer than `EVIDENCE`, it is quick, and usually states no interval.
     """
 
     first: int
@@ -100,7 +101,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The end of a search: the largest number that passed, and the smallest that failed; None if there is none."""
+    """The end of a search: the largest number that passed, and the smallest that failed; None if absent."""
 
     low: int | None
     high: int | None
@@ -108,8 +109,8 @@ class Found:
 
 
 def next_step(steps: Sequence[CampaignRun], settings: Settings, refused: Collection[int] = ()) -> int | Found:
-    """Return the next number to measure, or the end. No runs can be made with the numbers `refused`."""
-    # 1. A number that is not decided yet.
+    """Return the next number to measure, or the end. No runs can be made with `refused` numbers."""
+    # 1. Repeat a number that is not decided yet.
     results: dict[int, list[Result]] = {}
     for step in steps:
         results.setdefault(step.users, []).append(step.result)
@@ -119,14 +120,14 @@ def next_step(steps: Sequence[CampaignRun], settings: Settings, refused: Collect
     if again is not None and not full:
         return again
 
-    # 2. The next number, unless the interval is as short as wanted.
+    # 2. Find the next number, unless the interval is as short as wanted.
     if full:
         return Found(state.low, state.high, _unless_doubtful(steps, settings, state.low, "noise"))
     wanted = _between(state, settings)
     if isinstance(wanted, int):
         return wanted
 
-    # 3. Both ends of the interval need evidence before the answer.
+    # 3. Repeat both ends of the interval until enough results agree.
     high = state.high if wanted in ("criteria", "noise", "refused") else None
     ends = [users for users in (state.low, high) if users is not None]
     if all(established(steps, users, settings.evidence) for users in ends):
@@ -135,10 +136,10 @@ def next_step(steps: Sequence[CampaignRun], settings: Settings, refused: Collect
 
 
 def _next_end(steps: Sequence[CampaignRun], ends: Sequence[int], evidence: int) -> int:
-    """Return the end of the interval to measure next, at random, so that a change of the server meets both.
+    """Choose the end of the interval to measure next, at random, so that changes in the server affect both.
 
-    If they took turns, a server with two states by turns would show each end one of them. After two runs with an end,
-    the other one follows.
+    If they took turns, a server that alternates between two states would show each end only one of them. After two runs
+    with one end, the other follows.
     """
     numbers = [step.users for step in steps if step.result != VOID]
     quick = evidence < EVIDENCE
@@ -148,11 +149,11 @@ def _next_end(steps: Sequence[CampaignRun], ends: Sequence[int], evidence: int) 
 
 
 def interval(steps: Sequence[CampaignRun], found: Found) -> tuple[int | None, int | None] | None:
-    """Return the ends of the interval for which enough results agree, each None otherwise; None without either.
+    """Return the ends of the interval, None for an end on which too few results agree; None if this holds for both.
 
-    Results that depend on the order of the runs, or that hide a broken one, are no evidence. Measured ends
-    that are nearer to the limit than `REACH` are moved outwards, along the line through their mean figures. Without
-    such a line, they are moved apart to `LEAST_RATIO`.
+    Results that depend on the order of the runs, or that hide a broken run, do not count. Measured ends that are closer
+    to the limit than `REACH` are moved outwards, along the line through their mean figures. If there is no such line,
+    they are moved apart to `LEAST_RATIO`.
     """
     if found.stopped_by in ("broken", "order"):
         return None
@@ -179,7 +180,7 @@ def interval(steps: Sequence[CampaignRun], found: Found) -> tuple[int | None, in
 
 
 def _unless_doubtful(steps: Sequence[CampaignRun], settings: Settings, low: int | None, wanted: StoppedBy) -> StoppedBy:
-    """Return the wanted end, or why results that agree are no evidence for it."""
+    """Return the wanted end, or the reason why agreeing results do not support it."""
     if any(step.broken and step.users <= (low or 0) for step in steps):
         return "broken"
     if wanted not in ("criteria", "noise") or settings.evidence < EVIDENCE:
@@ -193,17 +194,17 @@ def _unless_doubtful(steps: Sequence[CampaignRun], settings: Settings, low: int 
 def decision(results: Sequence[Result]) -> Result | None:
     """Return the result of all steps with one number; None if another step is needed.
 
-    Two equal results decide, with at most one other. One pass is enough until the search ends.
+    Two equal results decide, with at most one exception. One pass is enough until the search ends.
     """
     judged = [result for result in results if result != VOID]
     if judged == [PASSED]:
         return PASSED
     possible = [result for result in (FAILED, PASSED, GENERATOR) if len(judged) - judged.count(result) <= MOST_OTHERS]
-    return next((each for each in possible if judged.count(each) >= AGREEING), None if possible else UNDECIDED)
+    return next((result for result in possible if judged.count(result) >= AGREEING), None if possible else UNDECIDED)
 
 
 def established(steps: Sequence[CampaignRun], users: int, wanted: int = EVIDENCE) -> bool:
-    """Return True if enough results of a number agree to make it an end of a stated interval."""
+    """Return True if enough results of a number agree for an end of a stated interval."""
     own = [step for step in steps if step.users == users and step.result != VOID]
     result = decision([step.result for step in own])
     equal = [step for step in own if step.result == result]
@@ -217,7 +218,8 @@ class _State:
 
     `wall` is the smallest number above `low` that could not be generated or is refused, if there is no `high`.
     `doubtful` are the numbers between `low` and the top that decide nothing, in rising order. `floor` is the largest
-    refused number below all measured ones. `refused` is True if the search is between it and `high`, or at such a wall.
+    refused number below all measured ones. `refused` is True if the search is between `floor` and `high`, or at a
+    refused wall.
     """
 
     low: int | None
@@ -248,7 +250,7 @@ class _State:
         skipped = [users for users in refused if users > least]
         wall = None
         if high is None:
-            walls = [*(users for users, one in decided.items() if one == GENERATOR), *skipped]
+            walls = [*(users for users, result in decided.items() if result == GENERATOR), *skipped]
             wall = min((users for users in walls if users > max(passes, default=0)), default=None)
         top = high or wall or settings.most + 1
         doubtful = tuple(sorted(users for users in (*decided, *skipped) if (low or 0) < users < top))
@@ -273,9 +275,9 @@ def _between(state: _State, settings: Settings) -> int | StoppedBy:
             return min(rising, settings.most)
         if not doubtful:
             return state.reached
-        top = settings.most  # it is undecided
+        top = settings.most  # which is undecided
 
-    # 2. Narrow the gap between the largest pass and the top, or the gaps around the undecided numbers.
+    # 2. Narrow the gap between the largest pass and the top, or the gaps around undecided numbers.
     if low is not None and top - low <= max(1, settings.width * (top + low) / 2):
         return "criteria" if state.high else state.reached
     doubtful = tuple(users for users in doubtful if users < top)
@@ -288,7 +290,7 @@ def _between(state: _State, settings: Settings) -> int | StoppedBy:
     finest = settings.width / FINEST * top if doubtful and low is not None else 0
     if end - begin <= max(1, finest):
         return state.reached
-    if low is None:  # fall as fast as rising steps rise
+    if low is None:  # fall as fast as steps rise
         falling = max(settings.least, end // 2)
         return falling if falling > begin else (begin + end) // 2
     return (begin + end) // 2

@@ -1,4 +1,4 @@
-"""The sizing of a server: the verdict first, then resources, demands and what limits the answer."""
+"""The report on a server's sizing: the verdict first, then resources, demands, and the limits of the result."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from loadsim.size.sizing import Sizing
 from loadsim.size.utilisation import Estimate
 
 FEWER = (
-    "The server may take fewer: response times exceed their limits before a resource is full, and work that it puts off"
-    " until after the window is not counted. loadsim capacity measures how many."
+    "The server may take fewer: response times exceed their limits before a resource is full, and work that the server"
+    " defers until after the window is not counted. loadsim capacity measures how many it takes."
 )
 
 
@@ -28,27 +28,27 @@ def describe_sizing(sizing: Sizing) -> Document:
 
 
 def size_verdict(sizing: Sizing) -> str:
-    """Return the number of users, or why there is none."""
+    """Return a sentence with the number of users, or the reason why there is none."""
     first = sizing.first
     if sizing.missed:
-        missed = "; ".join(one.text for one in sizing.missed)
+        missed = "; ".join(finding.text for finding in sizing.missed)
         return f"not decided, since the run missed its criteria with {sizing.users:,} users: {missed}"
     if first is None or first.users is None:
-        unknown = [each for each in sizing.resources if each.users is None]
-        beyond = [each.users_beyond for each in unknown if each.users_beyond is not None]
+        unknown = [resource for resource in sizing.resources if resource.users is None]
+        beyond = [resource.users_beyond for resource in unknown if resource.users_beyond is not None]
         if beyond and len(beyond) == len(sizing.resources):
             return f"more than {min(beyond):,.0f} users; no resource was used enough for a number"
-        blocking = [each for each in unknown if each.users_beyond is None] or unknown
-        reasons = "; ".join(each.why_not.text for each in blocking if each.why_not)
+        blocking = [resource for resource in unknown if resource.users_beyond is None] or unknown
+        reasons = "; ".join(resource.why_not.text for resource in blocking if resource.why_not)
         return f"not decided, since a resource without a number may be full first: {reasons}"
     at_least = first.bound == AT_LEAST
-    # A resource with a wider interval may be full before the one whose estimate is the lowest.
-    least = min(sizing.resources, key=lambda each: inf if each.users is None else each.users.low)
+    # A resource with a wider interval may be full before the one with the lowest estimate.
+    least = min(sizing.resources, key=lambda resource: inf if resource.users is None else resource.users.low)
     certain = "" if least is first else "probably "
     about, interval = ("", "") if at_least else ("about ", f" (95 %: {_interval(first.users)})")
     return (
-        f"{about}{_users(first.users, at_least)} users fill the {first.name}, {certain}the first to be full of the"
-        f" measured resources{interval}"
+        f"{about}{_users(first.users, at_least)} users fill the {first.name}, {certain}the first of the measured"
+        f" resources to be full{interval}"
     )
 
 
@@ -64,28 +64,28 @@ def _blocks(sizing: Sizing) -> Iterator[Block]:
         ours, all_cores = sizing.server_cores
         yield (
             f"The server may run on {ours:.3g} of the machine's {all_cores:.3g} cores (taskset, --pin or a control"
-            " group): the processor is these"
+            " group): these count as the processor"
         )
     yield table_of(
         "The resources, and the number of users who fill each",
         sizing.resources,
-        ("Resource", None, lambda each: each.name),
-        ("used", 0, lambda each: _amount(each, each.used)),
-        ("of", 0, lambda each: _amount(each, each.available)),
-        ("share", 0, lambda each: f"{100 * each.utilisation.value:.1f} %" if each.utilisation else None),
-        ("full: users", 0, lambda each: _users(each.users, each.bound == AT_LEAST, ">=") if each.users else None),
-        ("95 %", 0, lambda each: _interval(each.users) if each.users and each.bound != AT_LEAST else None),
+        ("Resource", None, lambda row: row.name),
+        ("used", 0, lambda row: _amount(row, row.used)),
+        ("of", 0, lambda row: _amount(row, row.available)),
+        ("share", 0, lambda row: f"{100 * row.utilisation.value:.1f} %" if row.utilisation else None),
+        ("full: users", 0, lambda row: _users(row.users, row.bound == AT_LEAST, ">=") if row.users else None),
+        ("95 %", 0, lambda row: _interval(row.users) if row.users and row.bound != AT_LEAST else None),
     )
-    yield Listing("Demands (of each alone; they do not add up)", tuple(map(_demand, sizing.demands)))
+    yield Listing("Demands (each on its own; they do not add up)", tuple(map(_demand, sizing.demands)))
     for caption, items in (("Doubts", sizing.doubts), ("Not covered", sizing.not_covered)):
         if items:
-            yield Listing(caption, tuple(one.text for one in items))
+            yield Listing(caption, tuple(finding.text for finding in items))
     if sizing.next_step:
         yield f"Next: {sizing.next_step}."
 
 
 def _amount(resource: SizedResource, amount: float | None) -> str | None:
-    """Return an amount of a resource with its unit; of one whose share alone is known, in per cent."""
+    """Format an amount of a resource with its unit, or in per cent if only the used share is known."""
     if amount is None:
         return None
     return f"{100 * amount:,.3g} %" if resource.unit == BUSY_SHARE else f"{amount:,.3g} {resource.unit}"
@@ -100,7 +100,7 @@ def _demand(demand: Demand) -> str:
 
 
 def _users(users: Estimate, at_least: bool, sign: str = "at least ") -> str:
-    """Return the estimate with two digits, or of a bound the lower end, which has no interval: more may fit."""
+    """Format an estimate, or the lower end of a bound, with two digits. A bound has no interval: more may fit."""
     number = int(users.low if at_least else users.value)
     unit = 10 ** max(len(str(number)) - 2, 0)
     return f"{sign if at_least else ''}{number // unit * unit:,}"

@@ -1,4 +1,4 @@
-"""The resources of a server: what is used of each, the users that fill it, and the demands of a unit of load."""
+"""A server's resources: how much of each is used, how many users fill it, and how much a unit of load demands."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ from loadsim.size.utilisation import (
 )
 
 ESTIMATE, AT_LEAST = "estimate", "at least"
-"""The meanings of a number of users: an estimate; or a bound, as others use the resource or it serves in parallel."""
+"""The meanings of a number of users: an estimate, or a bound if others use the resource or it serves in parallel."""
 
 MOST_BY_OTHERS = 0.05
-"""The most of the server's cores that others may take: a part of their work may follow the load, as a filter's does."""
+"""The largest share of the server's cores that others may take: some of their work, such as a filter's, may follow the
+load."""
 
 MOST_TWICE = 0.1
-"""The most of the server's work that may count twice, as a share of it: the kernel's counts are this exact."""
+"""The largest share of the server's work that may count twice: the kernel's counts are only this exact."""
 
 BUSY_SHARE = "busy share"
-"""The unit of a resource of which only the share in use is known."""
+"""The unit of a resource if only the share in use is known."""
 
 DISK = re.compile(r"disk_(.+)_busy_share")
 
 STACKED = re.compile(r"(?:md|dm_|drbd|bcache|loop|zd)[_0-9].*")
-"""Block devices of Linux that keep their data on others: RAID, volumes, replicas, caches, images."""
+"""Linux block devices that keep their data on others: RAID, volumes, replicas, caches, images."""
 
 THREAD, OF_OTHERS = re.compile(r"server_thread_(.+)_cores"), re.compile(r"others_(.+(?<!_cpu))_cores")
-"""The figures of the busiest thread of the server's processes, and of the busiest other program."""
+"""The figures for the busiest thread of the server's processes, and for the busiest other program."""
 
 _CORES = "_cpu_cores"
 _KNOWN_GROUPS = ("server", "loadsim", "others")
@@ -52,11 +53,11 @@ _KNOWN_GROUPS = ("server", "loadsim", "others")
 
 @dataclass(frozen=True, slots=True)
 class SizedResource:
-    """A resource of the server over the window, and the users that fill it.
+    """A server's resource over the window, and the number of users that fill it.
 
-    `used` and `available` are in `unit`. `available` is what background load leaves. `users` fill it; None with a
-    reason, `why_not`. More than `users_beyond` fit into a resource that is hardly used. `bound` says if `users` is an
-    estimate, or if more users fit.
+    `used` and `available` are in `unit`. `available` is what background load leaves. `users` fill it; if None,
+    `why_not` is the reason. If the resource is hardly used, more than `users_beyond` fit. `bound` says whether `users`
+    is an estimate, or whether more fit.
     """
 
     name: str
@@ -70,13 +71,13 @@ class SizedResource:
     why_not: Finding | None = None
 
     def may_be_full_before(self, users: float) -> bool:
-        """Return whether this resource without a number may be full with fewer users."""
+        """Return whether this resource has no number, and may be full with fewer users."""
         return self.users is None and (self.users_beyond is None or self.users_beyond < users)
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The use of a resource for one unit of load, such as processor time in ms for each task."""
+    """The use of a resource per unit of load, such as processor time in ms per task."""
 
     name: str
     unit: str
@@ -85,27 +86,28 @@ class Demand:
 
 
 def resources_of(host: Series, users: int, window_s: Window) -> list[SizedResource]:
-    """Return the resources that the probe sampled, and processor and memory in any case.
+    """Return the resources that the probe sampled, and always the processor and memory.
 
-    Disks and network are used by all programs, and many disks serve several requests at once: more users may fit.
+    All programs use disks and network, and many disks serve several requests at once, so more users may fit.
     """
     busy = {f"disk {disk[1]}": figure for figure in sorted(host) if (disk := DISK.fullmatch(figure))}
     if "network_busy_share" in host:
         busy["network"] = "network_busy_share"
 
     def processor(used: Blocks, available: Blocks | float) -> Estimate:
-        """Return the estimate for constant work of others, whose interval includes that for work with the load."""
-        found, others = ratio(used, available), means(host, "server_cores_taken_by_others", window_s)
-        return replace(found, high=max(found.high, float((used + others).mean() / (available + others).mean())))
+        """Return the estimate if others' work is constant; the interval also allows for work that follows the load."""
+        constant, others = ratio(used, available), means(host, "server_cores_taken_by_others", window_s)
+        return replace(constant, high=max(constant.high, float((used + others).mean() / (available + others).mean())))
 
-    found = [_resource("processor", "cores", ESTIMATE, users, lambda: _processor(host, window_s), processor)]
+    resources = [_resource("processor", "cores", ESTIMATE, users, lambda: _processor(host, window_s), processor)]
     busy |= _thread(host, window_s)
     if "quota_cores" in host:
-        found.append(_resource("processor quota", BUSY_SHARE, AT_LEAST, users, lambda: (_quota(host, window_s), 1.0)))
-    found.append(_resource("memory", "GB", AT_LEAST, users, lambda: _memory(host, window_s), levels))
+        quota = _resource("processor quota", BUSY_SHARE, AT_LEAST, users, lambda: (_quota(host, window_s), 1.0))
+        resources.append(quota)
+    resources.append(_resource("memory", "GB", AT_LEAST, users, lambda: _memory(host, window_s), levels))
     for name, figure in busy.items():
-        found.append(_resource(name, BUSY_SHARE, AT_LEAST, users, partial(_busy, host, figure, window_s)))
-    return found
+        resources.append(_resource(name, BUSY_SHARE, AT_LEAST, users, partial(_busy, host, figure, window_s)))
+    return resources
 
 
 def named_groups(host: Series) -> list[str]:
@@ -115,15 +117,15 @@ def named_groups(host: Series) -> list[str]:
 
 
 def work_cores(host: Series, window_s: Window) -> Blocks:
-    """Return the cores taken by the server and the named groups, which count as a part of it.
+    """Return the cores taken by the server and the named groups, which count as part of it.
 
-    Raises `NotKnown` for processes of the groups that are the server's or loadsim's, too: they would count twice.
+    Raises `NotKnown` if processes of a group also belong to the server or loadsim: they would count twice.
     """
     groups = named_groups(host)
     used = sum((means(host, group + _CORES, window_s) for group in groups), means(host, "server_cpu_cores", window_s))
     if not groups:
         return used
-    # `others` is the busy time without any group: all parts add up to the busy time, unless a process is in two.
+    # `others` is the busy time outside all groups: all parts add up to the busy time, unless a process is in two.
     parts = used + means(host, "loadsim_cpu_cores", window_s) + means(host, "others_cpu_cores", window_s)
     busy_share = means(host, "cpu_busy_share", window_s) - means(host, "cpu_steal_share", window_s)
     twice = float((parts - busy_share * means(host, "cores", window_s)).mean())
@@ -133,9 +135,9 @@ def work_cores(host: Series, window_s: Window) -> Blocks:
 
 
 def server_cores(host: Series, window_s: Window) -> float:
-    """Return the number of cores on which the server's processes may run: all of the machine, or those left to them.
+    """Return the number of cores on which the server's processes may run: all of the machine's, or fewer.
 
-    Raises `NotKnown` if it changed, or if processes may use different cores: those of some may be full before the rest.
+    Raises `NotKnown` if it changed, or if processes may use different cores: some cores may be full before the rest.
     """
     cores = means(host, "server_cores", window_s)
     if float(np.ptp(cores)) > EXACT:
@@ -147,7 +149,7 @@ def server_cores(host: Series, window_s: Window) -> float:
 
 
 def left_to_server(host: Series, window_s: Window) -> tuple[float, float] | None:
-    """Return the server's cores, and those of the machine; None if the server may use all, or if it is unknown."""
+    """Return the numbers of the server's and the machine's cores; None if the server may use all, or if unknown."""
     try:
         ours, all_cores = server_cores(host, window_s), float(means(host, "cores", window_s).mean())
     except NotKnown:
@@ -163,24 +165,24 @@ def _resource(
     use: Callable[[], tuple[Blocks, Blocks | float]],
     estimate: Callable[[Blocks, Blocks | float], Estimate] = ratio,
 ) -> SizedResource:
-    """Return a resource by its use, the used and the available amounts. `use` raises `NotKnown` if it has none."""
-    found = SizedResource(name, unit, bound)
+    """Size a resource. `use` returns the used and available amounts, or raises `NotKnown`."""
+    sized = SizedResource(name, unit, bound)
     try:
         used, available = use()
-        found = replace(
-            found,
+        sized = replace(
+            sized,
             used=float(used.mean()),
             available=float(np.mean(available)),
             users_beyond=_hardly_used(used, available, users),
         )
-        found = replace(found, utilisation=(utilisation := estimate(used, available)), users_beyond=None)
-        return replace(found, users=users_at(users, utilisation))
+        sized = replace(sized, utilisation=(utilisation := estimate(used, available)), users_beyond=None)
+        return replace(sized, users=users_at(users, utilisation))
     except NotKnown as reason:
-        return replace(found, users_beyond=reason.users_beyond or found.users_beyond, why_not=reason.of(name))
+        return replace(sized, users_beyond=reason.users_beyond or sized.users_beyond, why_not=reason.of(name))
 
 
 def _hardly_used(used: Blocks, available: Blocks | float, users: int) -> float | None:
-    """Return a number of users that fit into a resource that is hardly used in any block, even if its use drifts."""
+    """Return a number of users that fit if no block uses the resource much, even if its use drifts; else None."""
     wholes = np.broadcast_to(np.asarray(available, np.float64), used.shape)
     if float(wholes.min()) > 0 and float((used / wholes).max()) < LEAST_UTILISATION:
         return users / LEAST_UTILISATION
@@ -188,7 +190,7 @@ def _hardly_used(used: Blocks, available: Blocks | float, users: int) -> float |
 
 
 def _processor(host: Series, window_s: Window) -> tuple[Blocks, Blocks]:
-    """Return the server's work, and its cores but what other programs and other virtual machines take of them."""
+    """Return the server's work, and its cores minus what other programs and other virtual machines take."""
     used, cores = work_cores(host, window_s), server_cores(host, window_s)
     stolen = means(host, "server_cores_steal_share", window_s) * cores
     others = means(host, "server_cores_taken_by_others", window_s)
@@ -200,17 +202,17 @@ def _processor(host: Series, window_s: Window) -> tuple[Blocks, Blocks]:
 
 
 def _most(host: Series, figures: re.Pattern[str], window_s: Window) -> tuple[str, str] | None:
-    """Return the name and the figure with the largest sum in the window; None without any."""
+    """Return the name and the figure with the largest sum in the window; None if no figure matches."""
     sums = {
-        (found[1], figure): sum(value for at_s, value in host[figure] if window_s.begin_s <= at_s < window_s.end_s)
+        (match[1], figure): sum(value for at_s, value in host[figure] if window_s.begin_s <= at_s < window_s.end_s)
         for figure in host
-        if (found := figures.fullmatch(figure))
+        if (match := figures.fullmatch(figure))
     }
     return max(sums, key=sums.__getitem__, default=None)
 
 
 def _thread(host: Series, window_s: Window) -> dict[str, str]:
-    """Return the figure of the server's busiest thread, by its name; nothing if it changed, or is hardly used."""
+    """Return the figure of the server's busiest thread by name; nothing if the thread changed, or is hardly used."""
     with suppress(NotKnown):
         busiest = _most(host, THREAD, window_s)
         if busiest and means(host, busiest[1], window_s).max() >= LEAST_UTILISATION:
@@ -219,10 +221,10 @@ def _thread(host: Series, window_s: Window) -> dict[str, str]:
 
 
 def _quota(host: Series, window_s: Window) -> Blocks:
-    """Return the used share of the quota of the control group that was nearest to its own.
+    """Return the used share of quota in the control group that was nearest to its quota.
 
-    It may be another group in each sample, the one with the highest share of either kind: no group has used a larger
-    share of its quota. All programs in a group count. So more users may fit.
+    Each sample may be of another group, the one with the highest share of either kind, so no group used a larger share.
+    All programs in a group count. So more users may fit.
     """
     if "quota_busy_share" not in host:
         raise NotKnown(Code.QUOTA_UNKNOWN)
@@ -232,7 +234,7 @@ def _quota(host: Series, window_s: Window) -> Blocks:
 
 
 def _memory(host: Series, window_s: Window) -> tuple[Blocks, Blocks]:
-    """Return the memory of the server's processes. Pages that they share count for each of them: more users fit."""
+    """Return the memory of the server's processes. Shared pages count for each process, so more users fit."""
     groups = ("server", *named_groups(host))
     used = sum((means(host, f"{group}_rss_bytes", window_s) / 1e9 for group in groups), np.zeros(1))
     return used, used + means(host, "memory_available_bytes", window_s) / 1e9
@@ -243,9 +245,9 @@ def _busy(host: Series, figure: str, window_s: Window) -> tuple[Blocks, float]:
 
 
 def demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
-    """Return the processor time of the server's processes for units of load, and the operations of all sampled disks.
+    """Return the server's processor time and disk operations per unit of load.
 
-    All of it is divided by each unit in turn: the figures describe the same time, and do not add up.
+    The whole is divided by each unit in turn: figures cover the same work, and do not add up.
     """
 
     def work_ms() -> Blocks:
@@ -277,7 +279,7 @@ def _demand(name: str, unit: str, used: Callable[[], Blocks], units: Blocks | fl
 
 
 def _disk_operations(host: Series, kind: str, window_s: Window) -> Blocks:
-    """Return the reads or writes per second of all disks. Raises `NotKnown` without any, and for stacked ones."""
+    """Return the reads or writes per second of all disks. Raises `NotKnown` without disks, and for stacked ones."""
     disks = [disk[1] for figure in sorted(host) if (disk := DISK.fullmatch(figure))]
     if not disks:
         raise NotKnown(Code.NO_DISKS)

@@ -1,4 +1,4 @@
-"""The samples of a server's probes, and the rates of its users, in the blocks of a window."""
+"""Samples of a server's probes, and rates of its users, in the blocks of a window."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT, OUTCOME
 
 Series = Mapping[str, Samples]
-"""The samples of a probe by figure, also those before the window: a value stands for the time since."""
+"""A probe's samples by figure, including those before the window: a value covers the time since the last one."""
 
 
 def hosts_of(series: Mapping[str, Series]) -> list[str]:
-    """Return the names of the probes `host`, also with a label, and those of monitors."""
+    """Return the names of `host` probes, including labelled ones and monitors'."""
     return [name for name in series if kind_of(name) == HOST]
 
 
 def host_of(place: str, series: Mapping[str, Series]) -> str:
-    """Return the only probe `host` that saw the server's processes. Raises `ConfigError` without one, or for several.
+    """Return the only probe `host` that saw the server's processes. Raises `ConfigError` if there are none or several.
 
-    A server on several machines is full where the first of them is, and their work cannot be told from that of one
-    machine with two probes.
+    A server on several machines is full when the first of them is, and cannot be told apart from one machine with two
+    probes.
     """
     hosts = hosts_of(series)
     seen = [name for name in hosts if "server_cpu_cores" in series[name]]
@@ -38,19 +38,19 @@ def host_of(place: str, series: Mapping[str, Series]) -> str:
     if seen:
         raise ConfigError(
             f"size: {place}: expected one probe host that saw the server's processes, found {', '.join(sorted(seen))}:"
-            " a server on several machines is not sized; on one machine, sample it by one probe"
+            " a server on several machines cannot be sized; on one machine, use a single probe"
         )
     found = "none" if hosts else "no samples"
     raise ConfigError(
         f"size: {place}: expected the probe host to see the server's processes, found {found}: run loadsim as root on"
         " the server's machine with --set 'probes.host={}'; if docker-proxy or another program forwards to the server,"
-        " let it listen itself, as in Docker's host network (docs/reference/probes.md)"
+        " make the server listen itself, as in Docker's host network (docs/reference/probes.md)"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The rates of users per second, in each block of the window."""
+    """The users' rates per second in each block of the window."""
 
     tasks: Blocks
     messages: Blocks
@@ -58,7 +58,7 @@ class Rates:
 
 
 def rates_of(log: TimingLog, window_s: Window) -> Rates:
-    """Return the rates of tasks that ended, and of messages and copies accepted."""
+    """Return the rates of successful tasks, accepted messages, and accepted copies."""
     names = np.array(log.strings)
     spans = np.isin(names, SPANS)
     data = names == "SMTP DATA"
@@ -70,11 +70,11 @@ def rates_of(log: TimingLog, window_s: Window) -> Rates:
         messages.append(piece["started_us"][data[piece["command"]] & (piece["outcome"] == OUTCOME["ok"])])
     for piece in log.pieces("mails"):
         deliveries.append(piece["at_us"][piece["event"] == EVENT["accepted"]])
-    return Rates(*(block_rates(np.concatenate(each), window_s) for each in (tasks, messages, deliveries)))
+    return Rates(*(block_rates(np.concatenate(instants), window_s) for instants in (tasks, messages, deliveries)))
 
 
 def means(host: Series, figure: str, window_s: Window) -> Blocks:
-    """Return the means of a figure in the blocks. Raises `NotKnown` for a figure that the probe does not have."""
+    """Return a figure's means by block. Raises `NotKnown` if the probe does not have it."""
     if figure not in host:
         raise NotKnown(Code.NO_FIGURE, figure=figure)
     return block_means(host[figure], window_s)

@@ -1,7 +1,7 @@
-"""Sizing: the number of users at which each resource of a server would be full, from one measured run.
+"""Sizing: the number of users at which each of a server's resources would be full, from one measured run.
 
-The figures of the server come from the probe `host` on its machine, its own counts from `postfix`. A figure that
-would mislead is left out with its reason.
+The server's figures come from the probe `host` on its machine, its own counts from `postfix`. A misleading figure is
+left out, with the reason.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from loadsim.size.server_blocks import Rates, Series, host_of, hosts_of, means, 
 from loadsim.size.utilisation import NotKnown
 
 OTHER_LOAD = 1.1
-"""A server that counts this many times as much mail as loadsim made has other load, too."""
+"""A server has other load if it counts this many times as much mail as loadsim made."""
 
 FULL = 0.95
-"""From this utilisation on, a resource was full: the demand of a task may be larger than measured."""
+"""The utilisation from which a resource was full, and tasks may demand more than was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """The sizing of a server by one run; rates are per second of the window.
+    """The sizing of a server from one run; rates are per second of the window.
 
-    `missed` has the findings by which the run did not pass with its own users. `server_cores` has the
-    server's cores and those of the machine; None if the server may use all.
+    `missed` has the findings that kept the run from passing with its own users. `server_cores` has the numbers of the
+    server's and the machine's cores; None if the server may use all.
     """
 
     run: str
@@ -52,17 +52,17 @@ class Sizing:
 
     @property
     def first(self) -> SizedResource | None:
-        """The resource that fewest users fill.
+        """The resource that the fewest users fill.
 
-        None if it may be another, which has no number, or if the run missed its criteria: then something else is slow.
+        None if a resource without a number may come first, or if the run missed its criteria: something else is slow.
         """
         if self.missed:
             return None
-        known = [(each.users.value, each) for each in self.resources if each.users is not None]
+        known = [(resource.users.value, resource) for resource in self.resources if resource.users is not None]
         if not known:
             return None
-        users, first = min(known, key=lambda each: each[0])
-        return None if any(each.may_be_full_before(users) for each in self.resources) else first
+        users, first = min(known, key=lambda pair: pair[0])
+        return None if any(resource.may_be_full_before(users) for resource in self.resources) else first
 
     @property
     def next_step(self) -> str:
@@ -70,14 +70,14 @@ class Sizing:
 
     @property
     def exit_status(self) -> int:
-        """0, or 4 if it is not known which resource is full first."""
+        """0, or 4 if it is unknown which resource is full first."""
         return 0 if self.first is not None else 4
 
 
 def size(run: RecordedRun) -> Sizing:
-    """Return the sizing of a run's server.
+    """Size a run's server.
 
-    Raises `RunInvalid` for an invalid run, and `ConfigError` for logs that no server can be sized by.
+    Raises `RunInvalid` for an invalid run, and `ConfigError` for logs from which no server can be sized.
     """
     _check(run)
     log, figures, verdict = run.log, run.figures, run.summary.verdict
@@ -108,34 +108,34 @@ def size(run: RecordedRun) -> Sizing:
 
 
 def _check(run: RecordedRun) -> None:
-    """Raise unless this is one run with due tasks that may be believed."""
+    """Raise unless this is a canonical, valid run with users."""
     figures, verdict, expected = run.figures, run.summary.verdict, f"size: {run.place}: expected"
     if figures.mode == STRESS:
         raise ConfigError(f"{expected} a canonical run, found a stress run: its users do as much as the server takes")
     if not figures.users:
         raise ConfigError(f"{expected} users, found none")
     if verdict.validity == "invalid":
-        why = "; ".join(one.text for one in verdict.defects)
-        raise RunInvalid(f"size: {run.place}: the run is invalid, and sizes no server: {why}")
+        why = "; ".join(finding.text for finding in verdict.defects)
+        raise RunInvalid(f"size: {run.place}: the run is invalid, so it cannot size a server: {why}")
 
 
 def _doubts(
     run: RecordedRun, series: Mapping[str, Series], rates: Rates, resources: Sequence[SizedResource]
 ) -> list[Finding]:
-    """Return what may make the figures wrong for this run."""
-    found = [finding(Code.EMBEDDED)] if run.figures.embedded else []
-    found += run.summary.verdict.defects
-    found += [
-        finding(Code.RESOURCE_FULL, each.name)
-        for each in resources
-        if each.utilisation is not None and each.utilisation.value >= FULL
+    """Return the reasons why the figures may be wrong for this run."""
+    doubts = [finding(Code.EMBEDDED)] if run.figures.embedded else []
+    doubts += run.summary.verdict.defects
+    doubts += [
+        finding(Code.RESOURCE_FULL, resource.name)
+        for resource in resources
+        if resource.utilisation is not None and resource.utilisation.value >= FULL
     ]
-    return [*found, *_other_load(series, rates, run.figures.window_s)]
+    return [*doubts, *_other_load(series, rates, run.figures.window_s)]
 
 
 def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) -> list[Finding]:
-    """Return a doubt for each Postfix that took in more messages than loadsim made."""
-    found, ours = [], float(rates.messages.mean())
+    """Return a doubt for each Postfix that received more messages than loadsim made."""
+    doubts, ours = [], float(rates.messages.mean())
     for probe in series:
         if kind_of(probe) != "postfix":
             continue
@@ -144,18 +144,18 @@ def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) ->
         except NotKnown:
             continue
         if theirs > OTHER_LOAD * ours:
-            found.append(finding(Code.OTHER_LOAD, probe, counted=round(theirs, 1), made=round(ours, 1)))
-    return found
+            doubts.append(finding(Code.OTHER_LOAD, probe, counted=round(theirs, 1), made=round(ours, 1)))
+    return doubts
 
 
 def _not_covered(host: Series, resources: Sequence[SizedResource], window_s: Window) -> list[Finding]:
-    found = [each.why_not for each in resources if each.why_not is not None]
-    sampled = {each.name.partition(" ")[0] for each in resources}
+    reasons = [resource.why_not for resource in resources if resource.why_not is not None]
+    sampled = {resource.name.partition(" ")[0] for resource in resources}
     if "disk" not in sampled:
-        found.append(finding(Code.NO_DISKS, "disks"))
+        reasons.append(finding(Code.NO_DISKS, "disks"))
     if "network" not in sampled:
-        found.append(_network_without_speed(host, window_s))
-    return found
+        reasons.append(_network_without_speed(host, window_s))
+    return reasons
 
 
 def _network_without_speed(host: Series, window_s: Window) -> Finding:

@@ -1,12 +1,12 @@
 """The utilisation law: the utilisation of a resource grows in proportion to the users, U = X * D.
 
 X is the throughput, D the demand of a task on the resource (Denning and Buzen, "The operational analysis of queueing
-network models", 1978). So a resource that is used to the share U by n users is full with n / U of them, if the mix of
-tasks and the demands stay as they are.
+network models", 1978). So a resource of which n users take the share U is full with n / U users, if the mix of tasks
+and the demands stay the same.
 
-Samples of one window are correlated. The window is cut into ten blocks, whose means are nearly independent (batch
-means; Schmeiser, "Batch size effects in the analysis of simulation output", 1982). A ratio of two figures is that of
-their sums, and the deviations of the blocks from it give its interval (Cochran, Sampling Techniques, chapter 6).
+Samples in one window are correlated. The window is divided into ten blocks, whose means are nearly independent (batch
+means; Schmeiser, "Batch size effects in the analysis of simulation output", 1982). The ratio of two figures is the
+ratio of their sums, and the blocks' deviations from it give its interval (Cochran, Sampling Techniques, chapter 6).
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from loadsim.statistics.intervals import BLOCKS, LEAST_RATIO, WIDENING
 from loadsim.statistics.repeats import LEVEL
 
 LEAST_SAMPLES = 3
-"""The fewest samples of a block."""
+"""The fewest samples in a block."""
 
 LEAST_UTILISATION = 0.05
-"""A resource that is used less is not extrapolated: 20 times the load brings effects that a run did not have."""
+"""A lower utilisation is not extrapolated: 20 times the load would have effects that the run did not."""
 
 WIDEST = 2.0
-"""The largest ratio of the ends of an interval; a wider one says too little to size a server by."""
+"""The largest ratio between the ends of an interval; a wider one is useless for sizing."""
 
 EXACT = 1e-9
-"""Deviations of blocks that are smaller than this share of a figure are rounding errors."""
+"""Blocks' deviations below this share of a figure are rounding errors."""
 
 Blocks = NDArray[np.float64]
-"""A figure of each block of the window."""
+"""One figure per block of the window."""
 
 Samples = Sequence[tuple[float, float]]
-"""Instants in seconds, rising, and values; a value is the mean of the time since the sample before it."""
+"""Rising instants in seconds, and values; a value is the mean since the previous sample."""
 
 
 class NotKnown(Exception):
-    """A figure that cannot be given, and why.
+    """The reason why a figure cannot be given.
 
-    `users_beyond` is a number of users that is below the one in question; None if unknown.
+    `users_beyond` is a lower bound for the number of users in question; None if unknown.
     """
 
     def __init__(self, code: Code, users_beyond: float | None = None, /, **values: Value) -> None:
@@ -76,13 +76,13 @@ class Estimate:
 
 
 def block_means(samples: Samples, window_s: Window) -> Blocks:
-    """Return the mean of each block, with each sample weighted by the time that it stands for.
+    """Return the mean of each block, with samples weighted by the time that they cover.
 
     Raises `NotKnown` if samples are too few, or missing for longer than a criterion allows.
     """
     begin_s, length_s = window_s.begin_s, window_s.length_s
     inside = [(at_s, value, at_s - before) for (before, _), (at_s, value) in pairwise(samples) if begin_s <= at_s]
-    inside = [each for each in inside if each[0] < window_s.end_s]
+    inside = [sample for sample in inside if sample[0] < window_s.end_s]
     instants = [begin_s, *(at_s for at_s, *_ in inside), window_s.end_s]
     gap_s = max(after - before for before, after in pairwise(instants))
     if gap_s > longest_gap_allowed_s(window_s):
@@ -111,7 +111,7 @@ def block_rates(instants_us: NDArray[np.int64], window_s: Window) -> Blocks:
 def ratio(parts: Blocks, wholes: Blocks | float) -> Estimate:
     """Return the ratio of the sums of two figures, with its interval.
 
-    Raises `NotKnown` if the denominator is not above 0, or if the ratio drifts for more than a tenth of the window.
+    Raises `NotKnown` if the denominator is not above 0, or if the ratio drifts over more than a tenth of the window.
     """
     wholes = np.broadcast_to(np.asarray(wholes, np.float64), parts.shape)
     mean = float(wholes.mean())
@@ -121,7 +121,7 @@ def ratio(parts: Blocks, wholes: Blocks | float) -> Estimate:
     deviations = parts - value * wholes
     size = float(np.linalg.norm(deviations))
     if size < EXACT * float(np.linalg.norm(parts)):
-        return Estimate(value, value, value)  # a constant: a trend of rounding errors is none
+        return Estimate(value, value, value)  # a constant: rounding errors make no trend
     if float(np.linalg.norm(np.diff(deviations))) ** 2 < LEAST_RATIO * size**2:
         raise NotKnown(Code.DRIFTS)
     error = size / math.sqrt(BLOCKS * (BLOCKS - 1)) / mean
@@ -130,7 +130,7 @@ def ratio(parts: Blocks, wholes: Blocks | float) -> Estimate:
 
 
 def levels(parts: Blocks, wholes: Blocks | float) -> Estimate:
-    """Return the ratio of two levels, such as memory, which drift by nature: its range over the blocks is the interval.
+    """Return the ratio of two levels, such as memory, that drift naturally; the interval is its range over the blocks.
 
     Raises `NotKnown` if a denominator is not above 0.
     """
@@ -139,7 +139,7 @@ def levels(parts: Blocks, wholes: Blocks | float) -> Estimate:
         raise NotKnown(Code.NO_DIVISOR)
     shares = parts / wholes
     low, high = float(shares.min()), float(shares.max())
-    # Of equal shares, rounding may take the ratio of the sums out of their range.
+    # If shares are equal, rounding may push the ratio of the sums out of their range.
     return Estimate(min(max(float(parts.sum() / wholes.sum()), low), high), low, high)
 
 
@@ -152,11 +152,11 @@ def users_at(users: int, utilisation: Estimate) -> Estimate:
         beyond = users / max(utilisation.high, LEAST_UTILISATION)
         used = round(utilisation.value, 4)
         raise NotKnown(Code.HARDLY_USED, beyond, used_share=used, limit_share=LEAST_UTILISATION)
-    found = Estimate(
+    estimate = Estimate(
         users / utilisation.value,
         users / utilisation.high,
         users / utilisation.low if utilisation.low > 0 else math.inf,
     )
-    if found.high > WIDEST * found.low:
-        raise NotKnown(Code.WIDE_INTERVAL, low=found.low, high=found.high)
-    return found
+    if estimate.high > WIDEST * estimate.low:
+        raise NotKnown(Code.WIDE_INTERVAL, low=estimate.low, high=estimate.high)
+    return estimate

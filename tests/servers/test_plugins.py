@@ -98,7 +98,7 @@ def test_a_plug_in_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     topology = [{"profile": "loadsim-5.5/light", "users": 2, "protocol": "broken"}]
     scenario = written(tmp_path / "scenario.yaml", topology=topology)
     fault = (
-        "driver broken: expected other:open_driver of the package other 1 to be imported,"
+        "driver broken: expected to import other:open_driver of the package other 1,"
         " found ModuleNotFoundError: No module named 'nothing_of_this_name'"
     )
     ended = python_with(package, "-m", "loadsim", "run", scenario, "--out", tmp_path / "out")

@@ -78,7 +78,7 @@ def test_a_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"password_file": "none"}, "accounts.password_file: expected a file that can be read, found: No such file"),
         ({"password_file": "/dev/zero"}, "accounts.password_file: expected a file that can be read"),
         ({"password_file": "two"}, "expected one line of printable characters, found several"),
-        ({"password_env": "LOADSIM_NO_SUCH"}, "accounts.password_env: expected a variable of the environment"),
+        ({"password_env": "LOADSIM_NO_SUCH"}, "accounts.password_env: expected an environment variable, found none"),
         ({"password_env": "LOADSIM_TEST_EMPTY"}, "characters in the variable LOADSIM_TEST_EMPTY, found nothing"),
     ],
 )

@@ -244,7 +244,7 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
 def test_resources_of_several_probes_are_told_apart(second: str, titles: str) -> None:
     resources = tuple(replace(WHOLE.runs[0].resources[0], probe=probe) for probe in ("host", second))
     found = described(replace(WHOLE, runs=(replace(WHOLE.runs[0], resources=resources), *WHOLE.runs[1:])))
-    columns = [each.title for each in table(found, "Resources of the server in each run").columns]
+    columns = [each.title for each in table(found, "The server's resources in each run").columns]
     assert f"processor (% of full){titles}" in columns
 
 

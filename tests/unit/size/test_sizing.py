@@ -271,7 +271,7 @@ def test_resources_that_are_hardly_used_give_a_bound(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("change", "status", "expected"),
     [
-        ({"limits": {"hits": 1_000_000, "window_s": 1.0}}, 3, "the run is invalid, and sizes no server: "),
+        ({"limits": {"hits": 1_000_000, "window_s": 1.0}}, 3, "the run is invalid, so it cannot size a server: "),
         ({"mode": "stress", "weights": {}}, 2, "expected a canonical run, found a stress run"),
     ],
 )
