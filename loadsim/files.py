@@ -87,7 +87,7 @@ def locked(directory: Path, option: str, noun: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            expected = "expected a directory that is not in use"
+            expected = "expected a directory of its own"
             raise ConfigError(f"{option} {directory}: {expected}, found another {noun} at work") from None
         except OSError:
             pass  # not every file system supports locks

@@ -68,8 +68,8 @@ def blot_command_line() -> None:
             return
         at = 0
         for argument in title.split(b"\0"):
-            if found := SECRET_SETTING.search(argument):
+            if match := SECRET_SETTING.search(argument):
                 import ctypes  # few command lines have secrets
 
-                ctypes.memset(start + at + found.end(), ord("*"), len(argument) - found.end())
+                ctypes.memset(start + at + match.end(), ord("*"), len(argument) - match.end())
             at += len(argument) + 1

@@ -1,1 +1,1 @@
-"""Runs that belong together: order, pauses, commands and resuming."""
+"""Runs that belong together: their order, pauses, commands, and resumption."""

@@ -1,4 +1,4 @@
-"""`campaign.json`: the state and the answer of a campaign, in a directory that is resumed after a crash."""
+"""`campaign.json`: the state and result of a campaign, in a directory from which it can be resumed after a crash."""
 
 from __future__ import annotations
 
@@ -28,44 +28,47 @@ FILE_NAME, NEW_NAME = "campaign.json", "campaign.new"
 """The file, and its name while it is written."""
 
 RUNS, HOOKS = "runs", "hooks"
-"""The directories of the run directories, and of the outputs of commands."""
+"""The directories for runs, and for the outputs of commands."""
 
 INCOMPLETE = ".incomplete-"
-"""The mark in the names of run directories that were set aside."""
+"""The mark in the names of run directories that have been set aside."""
 
 MOST_BYTES = 1 << 27
-"""The largest file that is read: 10,000 runs have about 50 MB."""
+"""The largest file to read: 10,000 runs take about 50 MB."""
 
 
 @contextmanager
 def own_directory(out: Path | None, name: str) -> Iterator[Path]:
     """Yield the directory `out`, created unless it has a campaign, and keep other processes out.
 
-    None creates one in `runs`, named after the time and `name`. At the end, the user who called sudo owns it; without
-    `FILE_NAME`, it is given up. Raises `ConfigError` for a directory with other files, and while another process uses
-    it.
+    None creates one in `runs`, named after the time and `name`. At the end, it is given to the user who called sudo, or
+    removed if it has no `FILE_NAME`. Raises `ConfigError` if it has other files, or if another process is using it.
     """
     created: list[Path] = []
-    # A crash may have come before the first file was whole.
+    # A crash may have interrupted the writing of the first file.
     if out is None or not (mode_at(out / FILE_NAME) or mode_at(out / NEW_NAME)):
         out, created = create_directory(out, dated(datetime.now(UTC), name), NEW_NAME)
     with locked(out, "--out", "search or suite"):
-        if not (out / FILE_NAME).exists() and any(each.name != NEW_NAME for each in out.iterdir()):
+        if not (out / FILE_NAME).exists() and any(path.name != NEW_NAME for path in out.iterdir()):
             raise ConfigError(f"--out {out}: expected a new or empty directory, found files in it")
         try:
             yield out
         finally:
             if (out / FILE_NAME).exists():
-                for path in (out, *out.glob("*"), *out.glob("*/*")):  # also what was added to a directory of theirs
+                for path in (
+                    out,
+                    *out.glob("*"),
+                    *out.glob("*/*"),
+                ):  # including additions to a directory that was theirs
                     hand_over(path)
             else:
-                discard(out, created)  # still locked: no other process has begun to use it
+                discard(out, created)  # still locked: no other process is using it yet
 
 
 def finished_summary(directory: Path) -> Summary | None:
-    """Return the summary of a run that ended by itself, computed from its logs; None for any other.
+    """Compute the summary of a run that ended regularly, from its logs; None for any other run.
 
-    A crash may have come between the end of a run and its record in the campaign.
+    A crash may have occurred between a run's end and its record in the campaign.
     """
     with suppress(RunInvalid, ConfigError):
         summary = write_summary(directory, SILENT).summary
@@ -75,7 +78,7 @@ def finished_summary(directory: Path) -> Summary | None:
 
 
 def set_aside(directory: Path) -> None:
-    """Rename the directory of a run that did not end by itself, which stays for diagnosis."""
+    """Rename the directory of a run that did not end regularly, and keep it for diagnosis."""
     number = 1
     while (aside := directory.with_name(f"{directory.name}{INCOMPLETE}{number}")).exists():
         number += 1
@@ -83,7 +86,7 @@ def set_aside(directory: Path) -> None:
 
 
 def write(campaign: Campaign) -> None:
-    """Replace the file of a campaign. Raises `ConfigError` if the directory does not take it."""
+    """Replace a campaign's file. Raises `ConfigError` if it cannot be written."""
     path, new = campaign.directory / FILE_NAME, campaign.directory / NEW_NAME
     try:
         new.write_text(json.dumps(campaign.document, indent=2) + "\n", encoding="utf-8")
@@ -99,7 +102,7 @@ def is_campaign(directory: Path) -> bool:
 
 
 def read_campaign(directory: Path, *kinds: type[C]) -> C:
-    """Return the campaign of a directory, one of these kinds. Raises `ConfigError` for any other file."""
+    """Read the campaign of one of these kinds in a directory. Raises `ConfigError` for other files."""
     path = directory / FILE_NAME
     content = read_text(path, str(path), most_bytes=MOST_BYTES)
     try:
@@ -112,34 +115,34 @@ def read_campaign(directory: Path, *kinds: type[C]) -> C:
 
 
 def resumed(campaign: C, *, may_change: Collection[str]) -> C:
-    """Return a campaign with the runs of its directory; without a file there, as it is.
+    """Return a campaign with the runs in its directory, or unchanged if there is no file.
 
-    Its terms must be the same, but for those that `may_change`. Raises `ConfigError` for others, unless it has no run
-    yet, and for a damaged file or another kind.
+    Terms must be the same, except those that `may_change`. Raises `ConfigError` if others changed, unless there is no
+    run yet, and for a damaged file or another kind.
     """
     directory = campaign.directory
     if not is_campaign(directory):
         return campaign
     before = read_campaign(directory, type(campaign))
-    # A crash may have kept runs from their file.
-    if not before.runs and all(INCOMPLETE in each.name for each in (directory / RUNS).glob("*")):
+    # After a crash, runs may be missing from the file.
+    if not before.runs and all(INCOMPLETE in run.name for run in (directory / RUNS).glob("*")):
         return campaign
     changed = sorted(differing(to_json(before.terms), to_json(campaign.terms)) - {*may_change})
     if changed:
         raise ConfigError(
             f"--out {directory}: expected the terms of the campaign that it holds, found changed: {', '.join(changed)}"
-            " (take a new directory, or the old terms)"
+            " (use a new directory, or the old terms)"
         )
     return replace(campaign, runs=before.runs)
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
-    """Return the keys of values that differ, those of mappings as `KEY.KEY`."""
-    found = set()
+    """Return the keys whose values differ, in nested mappings as `KEY.KEY`."""
+    changed = set()
     for key in before.keys() | now.keys():
         old, new = before.get(key), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict) and "digest" not in old:
-            found |= {f"{key}.{below}" for below in differing(old, new)}
+            changed |= {f"{key}.{below}" for below in differing(old, new)}
         elif old != new:
-            found.add(key)
-    return found
+            changed.add(key)
+    return changed

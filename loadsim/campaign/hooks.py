@@ -1,4 +1,4 @@
-"""Commands before and after each run of a suite, with a limit of time."""
+"""Commands before and after each run of a suite, with a time limit."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from loadsim.processes.signals import delayed_signals
 from loadsim.scenario.suite import Hook
 
 KILLED_S = 5.0
-"""The time limit for the exit of a killed command."""
+"""The time limit for a killed command to exit."""
 
 LAST_LINE_BYTES = 400
-"""At most this much of the end of a failed command's output is shown."""
+"""The most bytes to show from the end of a failed command's output."""
 
 
 def run_hook(hook: Hook, directory: Path, variables: Mapping[str, str], output: Path) -> HookResult:
-    """Run a command in a directory, and keep what it prints in a new file `output`.
+    """Run a command in a directory, and keep its output in a new file `output`.
 
-    Its standard input is empty. A process that it leaves behind goes on: servers are restarted so. If it fails or is
-    interrupted, its process group is killed. Raises `ConfigError` if the output cannot be kept.
+    Its standard input is empty. Processes that it leaves behind keep running, such as a restarted server. If it fails
+    or is interrupted, its process group is killed. Raises `ConfigError` if the output cannot be kept.
     """
     began_s = time.monotonic()
     try:
@@ -53,7 +53,7 @@ def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
                     stderr=subprocess.STDOUT,
                     cwd=directory,
                     env={**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{SBIN}", **variables},
-                    start_new_session=True,  # away from Ctrl-C, which ends the suite, and that the command
+                    start_new_session=True,  # out of reach of Ctrl-C: the suite ends the command itself
                 )
             except OSError as error:
                 return f"expected a program that can be run, found: {error.strerror}"

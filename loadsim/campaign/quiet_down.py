@@ -1,4 +1,4 @@
-"""The wait before a run on a server, until it has delivered the mail of earlier ones.
+"""The wait before a run until the server has delivered the mail of earlier runs.
 
 A probe `postfix` shows when the send queue is empty. Without one, the wait is a fixed pause.
 """
@@ -20,36 +20,36 @@ from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.server import Server
 
 PAUSE_S = 60.0
-"""The default pause if nothing shows the queue."""
+"""The default pause if no probe sees the queue."""
 
 SETTLING_S = 10.0
-"""The default pause before a look at the queue: mail that a content filter holds comes back to it meanwhile."""
+"""The default pause before checking the queue; meanwhile, mail that a content filter holds returns to the queue."""
 
 LONGEST_S = 1800.0
-"""The most time for a queue to become empty. Postfix tries deferred mail again after 5, 10 and 20 min, then later."""
+"""The most time for a queue to become empty. Postfix retries deferred mail after 5, 10 and 20 min, and later."""
 
 EMPTY_SAMPLES = 3
-"""The listings in a row that show an empty queue: one alone can miss a message that moves between queues."""
+"""The successive listings that must show an empty queue: a single one can miss a message that moves between queues."""
 
 TO_SEND, DEFERRED = "send_queue_messages", "deferred_messages"
-"""Figures of the probe: all messages that wait to be sent, and those of them that are deferred."""
+"""Figures of the probe: all messages waiting to be sent, and those of them that are deferred."""
 
 
 def sees_send_queue(scenario: Scenario) -> bool:
-    """Return True if a probe on the machine that simulates user 1 samples the send queue of the server."""
+    """Return True if a probe on the machine that simulates user 1 samples the server's send queue."""
     return isinstance(scenario.server, Server) and any(map(is_send_queue, scenario.probes))
 
 
 def is_send_queue(probe: str) -> bool:
-    """Return True for the name of a probe of a send queue, such as postfix or postfix/in."""
+    """Return True for the names of probes of send queues, such as postfix or postfix/in."""
     return probe.partition("/")[0] == "postfix"
 
 
 def default_pause_s(scenario: Scenario) -> float:
-    """Return the pause between two runs: none on the embedded server, `SETTLING_S` if a probe sees the send queue.
+    """Return the pause between runs: 0 on the embedded server, `SETTLING_S` if a probe sees the send queue.
 
-    Else it is `PAUSE_S`. A probe of this machine does not see the queue of a server on another one: an empty queue is
-    then no evidence.
+    Otherwise it is `PAUSE_S`. A probe on this machine does not see the queue of a server on another machine, so an
+    empty queue would prove nothing.
     """
     if not isinstance(scenario.server, Server):
         return 0.0
@@ -59,8 +59,8 @@ def default_pause_s(scenario: Scenario) -> float:
 
 
 def open_queues(scenario: Scenario) -> Sequence[OpenedProbe]:
-    """Check and open the probes of the send queues of a scenario. Raises `ConfigError` if one cannot be opened."""
-    # The queue alone: without the log, which a sample may fail to read.
+    """Check and open a scenario's probes of send queues. Raises `ConfigError` if one cannot be opened."""
+    # Only the queue, not the log, which a sample may fail to read.
     settings = {
         name: {key: value for key, value in (given or {}).items() if key != "log"}
         for name, given in scenario.probes.items()
@@ -72,7 +72,7 @@ def open_queues(scenario: Scenario) -> Sequence[OpenedProbe]:
 
 @dataclass(frozen=True, slots=True)
 class QuietDown:
-    """Waits before runs, for at most `longest_s` until the send queue is empty."""
+    """Waits before runs until the send queue is empty, at most `longest_s`."""
 
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
@@ -80,7 +80,7 @@ class QuietDown:
     longest_s: float = LONGEST_S
 
     def until_empty(self, scenario: Scenario, watcher: Watcher) -> str | None:
-        """Wait until all send queues that a scenario's probes see are empty. Return why it is not known that they are.
+        """Wait until all send queues that a scenario's probes see are empty. Return None, or why they may not be.
 
         Held messages do not count. Raises `ConfigError` if a probe cannot be opened.
         """
@@ -97,7 +97,7 @@ class QuietDown:
                 return None
             words = ", ".join(f"{queue.probe.name}: {queue.left}" for queue in queues if queue.left)
             if self.now() >= until_s:
-                return f"the send queue is not known to be empty after {limit} ({words or 'emptied just now'})"
+                return f"the send queue may not be empty after {limit} ({words or 'it emptied just now'})"
             if words and not told:
                 watcher.message(f"Waiting until the send queue is empty, at most {limit} ({words})")
                 told = True
@@ -105,14 +105,14 @@ class QuietDown:
 
 
 QUIET_DOWN = QuietDown()
-"""The wait in real time."""
+"""A wait in real time."""
 
 
 class _Queue:
-    """A send queue as its probe lists it.
+    """A send queue as listed by its probe.
 
-    `left` are the messages in words, or the failure of the last listing, "" for none. `empty` counts the last listings
-    in a row without any messages.
+    `left` describes the messages, or the failure of the last listing; "" if there are none. `empty` counts the latest
+    successive listings without messages.
     """
 
     def __init__(self, probe: OpenedProbe) -> None:
@@ -121,7 +121,7 @@ class _Queue:
         self.empty = 0
 
     def look(self) -> None:
-        """Take a listing. In the pause of the probe after one, nothing changes."""
+        """Take a listing, unless the probe is pausing since the last one."""
         try:
             figures = checked(self.probe.sample())
         except (OSError, ValueError) as failure:

@@ -1,4 +1,4 @@
-"""The runner of campaigns: one run after the other, between pauses and commands, recorded as each ends."""
+"""The runner of campaigns: one run after another, between pauses and commands, each recorded when it ends."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """The next run of a campaign: its record without figures, its scenario, and the words for it.
+    """The next run of a campaign: its record without figures, its scenario, and its description.
 
     The commands `before` and `after` it run in `place`, with these variables. `left_s` is about how long this run and
-    those after it take, None if not known.
+    the remaining ones will take, None if unknown.
     """
 
     run: CampaignRun
@@ -51,13 +51,13 @@ class PlannedRun:
 
 
 class CampaignWatcher:
-    """Receives the progress of a campaign, and passes that of its runs on. Override the methods of interest."""
+    """Receives the progress of a campaign, and passes on the progress of its runs. Override the methods of interest."""
 
     def __init__(self, watcher: Watcher = SILENT) -> None:
         self._watcher = watcher
 
     def begun(self, campaign: Campaign) -> None:
-        """Report the campaign with the runs that it already has, before the first one."""
+        """Report the campaign, with the runs that it already has, before its first new run."""
 
     def began(self, planned: PlannedRun) -> None:
         self._watcher.message(planned.words)
@@ -69,7 +69,7 @@ class CampaignWatcher:
         self._watcher.message(line)
 
     def watch(self, scenario: Scenario) -> AbstractContextManager[Watcher]:
-        """Return the watcher of a run with this scenario, for as long as the block."""
+        """Return, for a block, the watcher of a run with this scenario."""
         return nullcontext(self._watcher)
 
 
@@ -78,9 +78,9 @@ UNWATCHED = CampaignWatcher()
 
 
 class Interrupted(Exception):
-    """A user ended a campaign, which can be resumed.
+    """A user interrupted a campaign, which can be resumed.
 
-    `kept`: the last run had done its work and is recorded. Else, it is repeated.
+    `kept`: the last run had done its work and is recorded. Otherwise, it will be repeated.
     """
 
     def __init__(self, *, kept: bool = False) -> None:
@@ -90,10 +90,10 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """The making of the runs of a campaign, with a pause between two.
+    """Makes the runs of a campaign, with pauses in between.
 
-    `finished` reads a run that a crash left. `goes_on`: a run that cannot be made is recorded; else, it ends the
-    campaign. A cluster does not see the send queue.
+    `finished` reads a run that a crash left behind. `goes_on`: a run that cannot be made is recorded; otherwise, it
+    ends the campaign. The send queue cannot be seen from a cluster.
     """
 
     runner: Runner
@@ -105,10 +105,10 @@ class Making:
     finished: Callable[[Path], Summary | None] = finished_summary
 
     def all(self, campaign: C, next_run: Callable[[C], tuple[C, PlannedRun | None]]) -> C:
-        """Make the runs that `next_run` returns with the campaign, until there is none. Record each as it ends.
+        """Make the runs that `next_run` returns with the campaign until it returns None. Record each when it ends.
 
-        Raises `Interrupted`, also after a run that had done its work when a signal came, and what `next_run` and the
-        runner raise.
+        Raises `Interrupted`, even if the last run had done its work when a signal arrived, and the exceptions that
+        `next_run` and the runner raise.
         """
         self.watcher.begun(campaign)
         signalled = noticed_signals()
@@ -124,20 +124,20 @@ class Making:
             self.watcher.ended(campaign)
 
     def _made(self, campaign: Campaign, planned: PlannedRun, signalled: Callable[[], bool]) -> CampaignRun:
-        """Return a run that has ended, or make it between its commands."""
+        """Return a run that has already ended, or make it between its commands."""
         out = campaign.directory
         directory = out / planned.run.run
         run, began_s = planned.run, time.monotonic()
         before: tuple[HookResult, ...] = ()
         failure: str | None = None
 
-        # 1. Read what a crash left, or set it aside.
+        # 1. Read a run that a crash left behind, or set it aside.
         summary = self.finished(directory) if directory.exists() else None
         if summary is None:
             if directory.exists():
                 set_aside(directory)
             if self.pause_s and (campaign.runs or any((out / RUNS).glob("*"))):
-                self.watcher.message(f"Pause of {self.pause_s:g} s, for mail that the server has queued.")
+                self.watcher.message(f"Pausing for {self.pause_s:g} s, so that the server can deliver queued mail.")
                 self.quiet_down.sleep(self.pause_s)
 
         # 2. Run between the commands.
@@ -150,10 +150,10 @@ class Making:
                     summary, failure = self._measure(planned, directory)
             interrupted = signalled() if summary is None else Cause.ENDED in summary.verdict.causes
         finally:
-            with handled_by(lambda _: None):  # a signal ends the campaign after these commands
+            with handled_by(lambda _: None):  # a signal ends the campaign only after these commands
                 after, _ = self._hooks("after", out, planned)
 
-        # 3. Record it, unless a signal made it end or fail.
+        # 3. Record it, unless a signal ended it or made it fail.
         if interrupted:
             if directory.exists():
                 set_aside(directory)
@@ -166,13 +166,13 @@ class Making:
         return run.with_summary(summary)
 
     def _measure(self, planned: PlannedRun, directory: Path) -> tuple[Summary | None, str | None]:
-        """Run once the send queues that probes show are empty. Return the summary, or why there is none."""
+        """Wait until the send queues that probes see are empty, and run. Return the summary, or why there is none."""
         with self.watcher.watch(planned.scenario) as watcher:
             try:
                 if not self.on_cluster and (full := self.quiet_down.until_empty(planned.scenario, watcher)):
                     raise RunInvalid(
-                        f"{full}, and this run would deliver what is left, too; deliver (postqueue -f), delete or hold"
-                        " it (postsuper -d or -h), and resume"
+                        f"{full}, and the server would deliver the rest during this run; deliver (postqueue -f), delete"
+                        " or hold it (postsuper -d or -h), and resume"
                     )
                 return self.runner(planned.scenario, out=directory, watcher=watcher).summary, None
             except (ConfigError, RunInvalid) as error:
@@ -183,10 +183,10 @@ class Making:
     def _hooks(
         self, when: Literal["before", "after"], out: Path, planned: PlannedRun
     ) -> tuple[tuple[HookResult, ...], str | None]:
-        """Execute the commands before a run up to the first that fails, or all after it.
+        """Execute the commands before a run, up to the first that fails, or all commands after it.
 
-        Return their ends, and a failure before the run. Their outputs are files in the directory `HOOKS`, which keeps
-        those of interrupted runs.
+        Return their results, and any failure before the run. Their outputs are files in the directory `HOOKS`, which
+        also keeps the outputs of interrupted runs.
         """
         hooks = planned.before if when == "before" else planned.after
         results: list[HookResult] = []

@@ -1,4 +1,4 @@
-"""The runs of a campaign, which is a capacity search or a suite: their results and figures, as in `campaign.json`."""
+"""The runs of a campaign (a capacity search or a suite): their results and figures, as in `campaign.json`."""
 
 from __future__ import annotations
 
@@ -35,37 +35,38 @@ GENERATOR: Result = "generator"
 VOID: Result = "void"
 
 RUN = re.compile(r"runs/[A-Za-z0-9][\w.-]*")
-"""Matches the run directories of a campaign, within its directory."""
+"""Matches a campaign's run directories, relative to its own directory."""
 
 CONTENDED_SHARE = 0.25
-"""A run measures the work of others, too, if they took a larger part of the server's cores."""
+"""If others took a larger share of the server's cores, a run measures their work, too."""
 
 LONGEST_FAILURE = 500
-"""The most characters of a failure: it may have a server's or a command's words."""
+"""The most characters of a failure, which may quote a server or a command."""
 
 DECIDING = (Severity.INVALID, Severity.DEGRADED, Severity.MISSED)
 """The findings that keep a run from passing."""
 
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, LogError)
-"""The errors of a reader whose document is not as expected."""
+"""The errors that a reader raises for an unexpected document."""
 
 
 def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
-    """Judge a run by its verdict, and the results of its criteria.
+    """Judge a run by its verdict and the results of its criteria.
 
-    1. An invalid run is void, with two exceptions. A generator beyond its limits says nothing about the server, but
-       ends a search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
-    2. If all criteria that are missed have no figure, a valid run is void: it does not show if the server meets them.
+    1. An invalid run is void, with two exceptions. If the generator exceeded its limits, the run reveals nothing about
+       the server, but ends a search. If the server did not take the load, or the run was aborted as hopeless, it
+       failed.
+    2. If none of the missed criteria has a figure, a valid run is void: it does not show whether the server meets them.
     3. Any other miss is a failure, and so is a fault (`Verdict.faults`).
-    4. A run passes if it is valid and meets all criteria. A degraded run lacks load, or looks at mail, so it might meet
-       them only for that: it is undecided.
+    4. A run passes if it is valid and meets all criteria. A degraded run lacks load or checks of mail, and might meet
+       them only for that reason: it is undecided.
     """
     if verdict.validity == "invalid":
         if Cause.GENERATOR in verdict.causes:
             return GENERATOR
         return FAILED if server_failed(verdict.causes) else VOID
-    missed = [one for one in criteria if not one.passed]
-    if missed and not verdict.faults and all(one.figure is None for one in missed):
+    missed = [criterion for criterion in criteria if not criterion.passed]
+    if missed and not verdict.faults and all(criterion.figure is None for criterion in missed):
         return VOID if verdict.validity == "valid" else UNDECIDED
     if missed or not verdict.passed:
         return FAILED
@@ -73,12 +74,12 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
 
 
 def nearest_to_failure(criteria: Sequence[CriterionResult], result: Result) -> float | None:
-    """Return the largest figure of a criterion, by its upper limit, above 0; None if it contradicts the result."""
+    """Return the largest ratio of a figure to its upper limit; None if it is 0, or contradicts the result."""
     shares = [
-        one.figure / limit
-        for one in criteria
-        if one.figure is not None and math.isfinite(one.figure)
-        if (limit := min((most for name, most in one.limits.items() if name != "min" and most), default=None))
+        criterion.figure / limit
+        for criterion in criteria
+        if criterion.figure is not None and math.isfinite(criterion.figure)
+        if (limit := min((most for name, most in criterion.limits.items() if name != "min" and most), default=None))
     ]
     largest = max(shares, default=0.0)
     return largest if largest > 0 and (largest >= 1) == (result == FAILED) else None
@@ -94,7 +95,7 @@ Probes = Mapping[str, Mapping[str, ProbeStatistics]]
 
 @dataclass(frozen=True, slots=True)
 class HookResult:
-    """The end of a command around a run. `output` is its file in `hooks`; `failure` is None if it succeeded."""
+    """The result of a command around a run. `output` is its file in `hooks`; `failure` is None if it succeeded."""
 
     output: str
     took_s: float
@@ -103,18 +104,18 @@ class HookResult:
 
 @dataclass(frozen=True, slots=True)
 class CampaignRun:
-    """A run as in `campaign.json`. `run` is its directory, relative to that of the campaign.
+    """A run as in `campaign.json`. `run` is its directory, relative to the campaign's.
 
-    `cell` is the name of a suite's cell, or a search's number of users. `number` is the place in the order, and
-    `attempt` counts its runs. `began` (ISO 8601) and `took_s` are None for a run that a crash kept from being recorded
-    until the campaign was resumed. A run that could not be made has a `failure`, no validity and no figures.
+    `cell` is the name of a suite's cell, or a search's number of users. `number` is the position in the order, and
+    `attempt` counts its runs. `began` (ISO 8601) and `took_s` are None if, after a crash, the run was only recorded
+    when the campaign was resumed. A run that could not be made has a `failure`, but no validity and no figures.
 
-    `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine, the nearest to saturation
-    first; none without the probe `host`. `nearest` is how near the run was to a failure (`nearest_to_failure`).
-    `broken`: what must never happen did happen: a fault, or, in a run that may be believed, more than 0 of a criterion
-    with `max: 0`. `received_share` is the mail that users receive, of the published mail. `taken_share` is the part of
-    the server's cores that other programs and other virtual machines took, by the probe `host`. `shared_cores`: the
-    generator used the server's cores, too, or other virtual machines took much of its machine.
+    `load_equivalent_users` have a day of 8 h. `resources` are the server machine's, the nearest to saturation first;
+    none without the probe `host`. `nearest` tells how close the run was to failing (`nearest_to_failure`). `broken`:
+    something that must never happen did: a fault or, in a credible run, more than 0 for a criterion with `max: 0`.
+    `received_share` is the share of the published mail that users receive. `taken_share` is the share of the server's
+    cores that other programs and other virtual machines took, by the probe `host`. `shared_cores`: the generator used
+    the server's cores, too, or other virtual machines took much of its machine.
     """
 
     run: str
@@ -148,7 +149,7 @@ class CampaignRun:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the run did not pass; missed criteria come first if they decided."""
+        """The reasons why the run did not pass; missed criteria come first if they decided."""
         if self.failure is not None:
             return (self.failure,)
         if self.result == PASSED:
@@ -156,36 +157,37 @@ class CampaignRun:
         heaviest = list(Severity)
         if self.result == FAILED and self.measured:
             heaviest.insert(0, heaviest.pop(heaviest.index(Severity.MISSED)))
-        deciding = [one for one in self.findings if one.severity in DECIDING]
-        return tuple(one.text for one in sorted(deciding, key=lambda one: heaviest.index(one.severity)))
+        deciding = [finding for finding in self.findings if finding.severity in DECIDING]
+        deciding.sort(key=lambda finding: heaviest.index(finding.severity))
+        return tuple(finding.text for finding in deciding)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if one.severity is Severity.WARNING)
+        return tuple(finding for finding in self.findings if finding.severity is Severity.WARNING)
 
     @property
     def measured(self) -> bool:
-        """True if the figures of the run may be quoted."""
+        """True if the run's figures may be quoted."""
         return self.validity in ("valid", "degraded")
 
     @property
     def overloaded(self) -> bool:
-        """True if the run is invalid because the server did not take the load, which is an answer."""
+        """True if the run is invalid because the server did not take the load, which is a result."""
         return self.validity == "invalid" and self.result == FAILED
 
     @property
     def answered(self) -> bool:
-        """True if the run is not repeated: repeating it would choose the good ones."""
+        """True if the run must not be repeated: repeating it would select good results."""
         return self.measured or self.overloaded
 
     @property
     def failed_after(self) -> tuple[str, ...]:
-        """The failures of commands after the run, which do not change its figures."""
+        """The failures of commands after the run, which do not affect its figures."""
         return tuple(hook.failure for hook in self.after if hook.failure is not None)
 
     @property
     def contended(self) -> bool:
-        """True if other work than the server's had so much of its cores that the run measures both."""
+        """True if other work took so much of the server's cores that the run measures both."""
         return self.shared_cores or (self.taken_share or 0.0) > CONTENDED_SHARE
 
     def with_summary(self, summary: Summary) -> CampaignRun:
@@ -209,8 +211,8 @@ class CampaignRun:
             nearest=nearest_to_failure(summary.criteria, result),
             broken=bool(verdict.faults)
             or any(
-                one.limits.get("max") == 0 and bool(one.figure) and judged(one, verdict.ended_early)
-                for one in summary.criteria
+                criterion.limits.get("max") == 0 and bool(criterion.figure) and judged(criterion, verdict.ended_early)
+                for criterion in summary.criteria
                 if result not in (GENERATOR, VOID)
             ),
             received_share=figures.received_share,
@@ -224,43 +226,43 @@ class CampaignRun:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> CampaignRun:
-        """Return the run with this document. Raises one of `DAMAGED` for any other."""
-        own = {one.name: document[one.name] for one in fields(cls)}
+        """Read a run from its document. Raises one of `DAMAGED` for a malformed one."""
+        own = {field.name: document[field.name] for field in fields(cls)}
         infinite: dict[str, Any] = {
             name: math.inf for name in ("score_ms", "response_score_ms") if own[name] == INFINITE
         }
-        found: CampaignRun = replace(value_of(cls, own | dict.fromkeys(infinite)), **infinite)
-        if not RUN.fullmatch(found.run) or not 1 <= found.users <= MOST_USERS:
-            raise ValueError(found.run)
-        if found.validity is None and found.result != VOID:
-            raise ValueError(found.result)
-        passed = found.result == PASSED
-        if found.failure is None and passed == any(one.severity in DECIDING for one in found.findings):
-            raise ValueError(found.findings)
-        if passed and (found.validity != "valid" or found.broken):
-            raise ValueError(found.result)
-        if (found.nearest or 1.0) <= 0:
-            raise ValueError(found.nearest)
-        if found.began is not None:
-            datetime.fromisoformat(found.began)
-        return found
+        run: CampaignRun = replace(value_of(cls, own | dict.fromkeys(infinite)), **infinite)
+        if not RUN.fullmatch(run.run) or not 1 <= run.users <= MOST_USERS:
+            raise ValueError(run.run)
+        if run.validity is None and run.result != VOID:
+            raise ValueError(run.result)
+        passed = run.result == PASSED
+        if run.failure is None and passed == any(finding.severity in DECIDING for finding in run.findings):
+            raise ValueError(run.findings)
+        if passed and (run.validity != "valid" or run.broken):
+            raise ValueError(run.result)
+        if (run.nearest or 1.0) <= 0:
+            raise ValueError(run.nearest)
+        if run.began is not None:
+            datetime.fromisoformat(run.began)
+        return run
 
 
 def _taken_share(probes: Probes) -> float | None:
-    """Return the largest part of the server's cores that others took on a machine; None if no probe measured it."""
-    found = []
+    """Return the largest share of the server's cores that others took on a machine; None if no probe measured it."""
+    shares = []
     for figures in (figures for probe, figures in probes.items() if kind_of(probe) == HOST):
         cores, others, stolen = (
             figures[name].mean if name in figures else None
             for name in ("server_cores", "server_cores_taken_by_others", "server_cores_steal_share")
         )
         if cores and others is not None:
-            found.append(others / cores + (stolen or 0.0))
-    return max(found, default=None)
+            shares.append(others / cores + (stolen or 0.0))
+    return max(shares, default=None)
 
 
 class Campaign(Protocol):
-    """A capacity search or a suite with its runs so far: a dataclass with these three fields."""
+    """A capacity search or suite with its runs so far: a dataclass with the fields `directory`, `runs` and `terms`."""
 
     KIND: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -279,5 +281,5 @@ class Campaign(Protocol):
 
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> Self:
-        """Return the campaign with this document. Raises one of `DAMAGED` for any other."""
+        """Read a campaign from its document. Raises one of `DAMAGED` for a malformed one."""
         ...

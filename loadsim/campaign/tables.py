@@ -1,4 +1,4 @@
-"""The runs of a campaign in words and as a table: the same for searches and suites, on terminals and in reports."""
+"""The runs of a campaign as lines and as a table, for searches and suites, terminals and reports."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from loadsim.report.document import Cell, Column, Item, Link, Listing, Section, 
 from loadsim.report.text import LEAST_WIDTH, wrapped
 
 RATED: Mapping[Result, Cell] = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
-"""The results with a sign."""
+"""The results that have a sign."""
 
 MOST_REASONS = 3
-"""The most reasons of a run that are shown; its run directory has all."""
+"""The most reasons to show for a run; its run directory has all of them."""
 
 NOTED_BY_OTHERS = 0.1
-"""The part of the server's cores from which on the work of others is a doubt."""
+"""If others take a larger share of the server's cores, their work is a doubt."""
 
 Place = Callable[[str], str]
-"""Returns the place of a run directory of the campaign, relative to the report."""
+"""Returns the path of a campaign's run directory, relative to the report."""
 
 
 def run_text(run: CampaignRun, width: int) -> str:
-    """Return the line of a run that has ended; further lines have the reasons for another result than a pass."""
+    """Return a line about a run that has ended; further lines give the reasons why it did not pass."""
     interval = run.score_interval_ms
     known = f" ({interval[0]:,.1f} to {interval[1]:,.1f} ms)" if run.measured and interval else ""
     facts = [
@@ -52,7 +52,7 @@ def run_name(run: CampaignRun) -> str:
 
 
 def length_words(time_s: float) -> str:
-    """Return a length of time, rounded to seconds, or to minutes from an hour on."""
+    """Format a length of time, rounded to seconds, or to minutes from one hour."""
     rounded = round(time_s)
     if rounded >= 3600:
         hours, minutes = divmod(round(rounded / 60), 60)
@@ -62,12 +62,12 @@ def length_words(time_s: float) -> str:
 
 
 def time_of(run: CampaignRun, time_ms: float | None) -> float | str | None:
-    """Return a time of a run for a table; that of an invalid run is not to be quoted."""
+    """Return a run's time for a table; times of invalid runs must not be quoted."""
     return "not shown" if time_ms is not None and run.validity == "invalid" else time_ms
 
 
 def runs_table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table:
-    """Return the table of runs; a terminal shows its first columns."""
+    """Return the table of runs, of which a terminal shows the first columns."""
     return table_of(
         caption,
         runs,
@@ -90,18 +90,18 @@ def runs_table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table
 
 
 def results_of(runs: Sequence[CampaignRun]) -> Iterator[Section]:
-    """Yield the reasons of the runs that did not pass, and the commands that failed after one."""
+    """Yield the reasons why runs did not pass, and the commands that failed after runs."""
     reasons = tuple(f"{run_name(run)} ({run.run}): {'; '.join(run.reasons)}" for run in runs if run.reasons)
     failures = tuple(f"{run_name(run)}: {failure}" for run in runs for failure in run.failed_after)
-    found = {"Why runs did not pass": reasons, "Commands that failed after a run": failures}
-    if listings := tuple(Listing(caption, items) for caption, items in found.items() if items):
+    captions = {"Why runs did not pass": reasons, "Commands that failed after a run": failures}
+    if listings := tuple(Listing(caption, items) for caption, items in captions.items() if items):
         yield Section("Results", listings)
 
 
 def of_runs(runs: Sequence[CampaignRun]) -> Iterator[Item]:
-    """Yield an item for each kind of warning, and for work of others on the server's cores."""
-    for one in shared([(*_cores_taken(run), *run.warnings) for run in runs]):
-        yield Item(f"In {len(one.runs)} of {len(runs)} runs: {one.words}", one.code)
+    """Yield an item for each kind of warning, and for others' work on the server's cores."""
+    for warning in shared([(*_cores_taken(run), *run.warnings) for run in runs]):
+        yield Item(f"In {len(warning.runs)} of {len(runs)} runs: {warning.words}", warning.code)
 
 
 def _cores_taken(run: CampaignRun) -> Sequence[Finding]:

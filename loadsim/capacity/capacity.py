@@ -101,7 +101,7 @@ class Capacity:
 
     @property
     def interval(self) -> tuple[int | None, int | None] | None:
-        """The interval of the search (`capacity_search.interval`); None until it ends."""
+        """The interval of the search (`search.interval`); None until it ends."""
         return interval(self.runs, self.found) if self.found else None
 
     @property

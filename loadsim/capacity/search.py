@@ -68,7 +68,7 @@ Successive runs are alike, and vary less than the server does. With correlations
 intervals contain the capacity (decision 51)."""
 
 STEEPEST = 3.0
-"""The steepest rise of figures from end to end, as a power of the users, that still shows how close runs were to it.
+"""The steepest rise of figures from end to end, as a power of the users, that shows how close each run came.
 
 A server with a steeper rise fails abruptly, and its figures give no warning."""
 

@@ -1,4 +1,4 @@
-"""The answer of a plan: its load, and the tasks of each profile compared with its published figures."""
+"""The report on a plan: its load, and each profile's tasks compared with published figures."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PER_USER = {
     "read": "read",
     "browsed": "browsed",
 }
-"""The rows of the table of a profile: keys of `per_user`, with their labels."""
+"""The rows of a profile's table: keys of `per_user` with their labels."""
 
 PUBLISHED = {"recipients_per_message": "recipients"}
-"""Keys that differ in the published calculated load."""
+"""Keys with other names in the published calculated load."""
 
 RATES = {
     "tasks": ("Tasks", 1),
@@ -36,13 +36,13 @@ RATES = {
     "smtp_commands": ("SMTP commands", 1),
     "smtp_connections": ("SMTP connections", 1),
 }
-"""The rates, with their titles and the factor between the figure and the unit shown."""
+"""The rates, with their titles and the divisor from the figure to the unit shown."""
 
 
 def describe_plan(figures: Mapping[str, Any], needs: Sequence[str] = (), *, lists: bool = True) -> Document:
-    """Return the answer of `loadsim plan` from its figures, with the needs of the run.
+    """Return the report of `loadsim plan` from its figures, with the needs of the run.
 
-    `lists` says that the scenario has distribution lists.
+    `lists` is True if the scenario has distribution lists.
     """
     blocks: tuple[Block, ...] = (
         facts_table("The load", _facts(figures, lists)),
@@ -111,7 +111,7 @@ def _in_unit(per_s: float | None, unit: float) -> float | None:
 def _profiles(figures: Mapping[str, Any]) -> Iterator[Table]:
     for name, load in figures["by_profile"].items():
         published = load["calculated"]
-        columns = [Column("Each a day"), Column("planned", 2), *([Column("published", 2)] if published else [])]
+        columns = [Column("Per user and day"), Column("planned", 2), *([Column("published", 2)] if published else [])]
         rows = []
         for key, label in PER_USER.items():
             own = [load["per_user"][key], *([published.get(PUBLISHED.get(key, key), "")] if published else [])]

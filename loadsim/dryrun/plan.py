@@ -1,4 +1,4 @@
-"""`loadsim plan`: a run in virtual time through the in-memory mail system, and its totals."""
+"""`loadsim plan`: a run in virtual time on the in-memory mail system, and its totals."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from loadsim.scenario.workload import Workload, plan_digest
 from loadsim.timinglog.planned_load import PlannedLoad
 
 SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward": "FORWARD"}
-"""The ways to send by their names in the published calculated load, with their tasks."""
+"""The ways to send, by their names in the published calculated load, and their tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserLoad:
-    """The load of some of the users, per user and day; `calculated` is the one published for their profile."""
+    """The load of some users, per user and day; `calculated` is the load published for their profile."""
 
     users: int
     per_user: dict[str, float]
@@ -34,7 +34,7 @@ class UserLoad:
 class DayPlan:
     """The totals of a scenario's run if commands take no time, and mail arrives after one or two rounds.
 
-    `stored_bytes` is the change of all mailboxes by its causes (`terms.STORED`).
+    `stored_bytes` is the change in all mailboxes by cause (`terms.STORED`).
     """
 
     scenario: Scenario
@@ -46,22 +46,22 @@ class DayPlan:
 
     @property
     def received_share(self) -> float | None:
-        """The mail that users receive divided by that of the published load; None if no profile has one."""
+        """The mail that users receive, divided by the mail in the published load; None if no profile has one."""
         known = [
             (load.users * load.per_user["received"], load.users * load.calculated.received)
             for load in self.by_profile.values()
             if load.calculated is not None
         ]
-        published = sum(each for _, each in known)
-        return sum(each for each, _ in known) / published if published else None
+        published = sum(mail for _, mail in known)
+        return sum(mail for mail, _ in known) / published if published else None
 
     def load(self) -> PlannedLoad:
-        """Return the due tasks by part of the run, and the share of the published mail."""
+        """Return the due tasks by part of the run, and the received share of the published mail."""
         return replace(self.tally.load(), received_share=self.received_share)
 
 
 def make_plan(scenario: Scenario, progress: Progress | None = None) -> DayPlan:
-    """Run the scenario without a server, in virtual time. `progress` receives the finished share.
+    """Run the scenario in virtual time, without a server. `progress` receives the finished share.
 
     Raises `ConfigError` for a closed loop, which has no plan.
     """
@@ -77,7 +77,7 @@ def make_plan(scenario: Scenario, progress: Progress | None = None) -> DayPlan:
 
 
 def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, UserLoad]:
-    """Return the load of each profile's users, and under "" that of all."""
+    """Return the load of each profile's users, and of all users under ""."""
     users: Counter[str] = Counter()
     calculated: dict[str, Calculated | None] = {"": None}
     for group in scenario.topology:
@@ -93,14 +93,14 @@ def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[st
 
 
 def _user_load(users: int, days: float, done: Counter[str], calculated: Calculated | None) -> UserLoad:
-    each = 1 / (users * days)
+    share = 1 / (users * days)  # of one user and day
     sent = sum(done[task] for task in SENDING.values())
     per_user = {
-        "sent": sent * each,
-        "received": done["messages_received"] * each,
-        **{way: done[task] * each for way, task in SENDING.items()},
-        "read": done["READ"] * each,
-        "browsed": done["BROWSE"] * each,
+        "sent": sent * share,
+        "received": done["messages_received"] * share,
+        **{way: done[task] * share for way, task in SENDING.items()},
+        "read": done["READ"] * share,
+        "browsed": done["BROWSE"] * share,
         "recipients_per_message": done["recipients"] / sent if sent else 0.0,
     }
     return UserLoad(users, per_user, calculated)

@@ -1,6 +1,6 @@
-"""The planned load of a run: planned once in a process of its own, then kept in the user's cache.
+"""A run's planned load: planned once in a separate process, and then kept in the user's cache.
 
-A plan takes memory, which this process would keep; a planning process may also be killed for it.
+Planning takes memory, which this process would keep; and a planning process may be killed for it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from loadsim.timinglog.planned_load import PlannedLoad
 PLANNER = (sys.executable, "-P", "-m", "loadsim.dryrun.plan_cache")
 
 REPORT_AFTER_S = 1.0
-"""Users see a line if planning takes longer."""
+"""If planning takes longer, users see a line."""
 
 POLL_S = 0.1
-"""The interval at which a wait for the planning process checks if users see a line."""
+"""The interval at which a wait for the planning process checks whether users should see a line."""
 
 MOST_QUICK_USER_DAYS = 1000
 """Medium users that are planned in about 10 s. More seldom have too few tasks in the window."""
 
 _MOST_BYTES = 1 << 26
-"""The largest plan that is read from the cache; a plan has 1,440 numbers for each task and day."""
+"""The largest plan to read from the cache; plans have 1,440 numbers per task and day."""
 
 Show = Callable[[str], None]
 """Shows a line to the user."""
@@ -50,20 +50,20 @@ Show = Callable[[str], None]
 def planned_load(
     scenario: Scenario, software: str, show: Show, warn: Show, progress: Progress = lambda _: None
 ) -> PlannedLoad | None:
-    """Return the load of a scenario's plan; None in stress mode, which has no plan, or if planning fails.
+    """Return a scenario's planned load; None in stress mode, which has no plan, or if planning fails.
 
-    `software` identifies the planning program: plans of others in the cache are ignored. Planning fails if it is
-    killed; `warn` shows the reason. `progress` receives the finished share of a plan that takes longer than
+    `software` identifies the planning program: cached plans of others are ignored. Planning fails if its process is
+    killed; `warn` shows the reason. `progress` receives the finished share if planning takes longer than
     `REPORT_AFTER_S`.
     """
     if scenario.run.mode == STRESS:
         return None
-    found = cached(scenario, software)
-    if found is not None:
-        return found
+    load = cached(scenario, software)
+    if load is not None:
+        return load
     made = _plan_in_child(scenario, show, progress)
     if isinstance(made, str):
-        warn(f"the load was not planned: {made}; the summary cannot state the achieved share of it")
+        warn(f"the load was not planned: {made}; the summary cannot state what share of it was achieved")
         return None
     keep(scenario, software, made)
     return made
@@ -85,16 +85,16 @@ def quick_load(scenario: Scenario, progress: Progress | None = None) -> PlannedL
 
 
 def cache_directory() -> Path:
-    """Return the directory of the plans. Raises `RuntimeError` for a user without a home directory.
+    """Return the directory for plans. Raises `RuntimeError` if the user has no home directory.
 
-    Source: XDG Base Directory Specification 0.8, by which a relative path is ignored.
+    Source: XDG Base Directory Specification 0.8, which says to ignore relative paths.
     """
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (given if given.is_absolute() else Path.home() / ".cache") / "loadsim" / "plans"
 
 
 def cached(scenario: Scenario, software: str) -> PlannedLoad | None:
-    """Return the load in the cache; None if it is missing or cannot be read."""
+    """Return the cached load; None if it is missing or cannot be read."""
     digest = scenario.digest()
     try:
         file = cache_directory() / f"{digest}.json"
@@ -108,7 +108,7 @@ def cached(scenario: Scenario, software: str) -> PlannedLoad | None:
 
 
 def _own_text(file: Path) -> str:
-    """Read a file that no other user can have written. Raises `OSError` or `ConfigError` for any other."""
+    """Read a file that no other user can have written. Raises `OSError` or `ConfigError` for other files."""
     for path in (file, file.parent):
         status = path.stat()
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
@@ -117,7 +117,7 @@ def _own_text(file: Path) -> str:
 
 
 def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
-    """Write a load into the cache. If that fails, the next run plans again."""
+    """Write a load to the cache. If that fails, the next run plans again."""
     digest = scenario.digest()
     document = {"software": software, "scenario_digest": digest, "planned_load": asdict(load)}
     with suppress(OSError, RuntimeError):
@@ -132,7 +132,7 @@ def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
 
 
 def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> PlannedLoad | str:
-    """Plan in a child process. Return the load, or the reason for its failure. No process is left afterwards."""
+    """Plan in a child process. Return the load, or the reason for its failure. No process is left behind."""
     ours, theirs = Pipe()
     with ours:
         with theirs:
@@ -141,10 +141,10 @@ def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> Planne
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # away from Ctrl-C
+                start_new_session=True,  # out of reach of Ctrl-C
             )
         try:
-            with suppress(OSError):  # it has exited; `recv` raises EOFError then
+            with suppress(OSError):  # it has exited; `recv` will raise EOFError
                 ours.send(scenario)
             began_s = time.monotonic()
             shown = False
@@ -158,7 +158,7 @@ def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> Planne
                     received: PlannedLoad | float = ours.recv()
                 except (EOFError, OSError):
                     status = process.wait()
-                    how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+                    how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
                     return f"its process {how}"
                 if isinstance(received, PlannedLoad):
                     return received
@@ -170,7 +170,7 @@ def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> Planne
 
 
 def main() -> int:
-    """Plan the scenario that the parent process sends. The argument is the file descriptor of the pipe to it."""
+    """Plan the scenario that the parent process sends through a pipe, whose file descriptor is the argument."""
     parent = Connection(int(sys.argv[1]))
     scenario = parent.recv()
     Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
@@ -185,7 +185,7 @@ def main() -> int:
 
 
 def _exit_with_parent(parent: Connection) -> None:
-    """Exit at the end of the pipe: the parent process has exited, or needs no plan any more."""
+    """Exit when the pipe is closed: the parent process has exited, or no longer needs a plan."""
     with suppress(EOFError, OSError):
         parent.recv()
     os._exit(0)

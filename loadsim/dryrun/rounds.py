@@ -1,4 +1,4 @@
-"""The mail of a plan in transit: accepted in one round of virtual time, it arrives at the end of the next."""
+"""A plan's mail in transit: accepted in one round of virtual time, it arrives at the end of the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadsim.model.ports import Clock
 from loadsim.scenario.workload import Workload
 
 ROUND_S = 5.0
-"""The duration of a round in the time of the profiles' day; users process their mail less often."""
+"""The duration of a round in the profiles' day; users process their mail less often."""
 
 HALF_A_MICROSECOND_NS = 500
 
@@ -21,7 +21,7 @@ Progress = Callable[[float], None]
 
 
 class InTransit(NamedTuple):
-    """A mail in transit: the time of its acceptance, its id, its recipients, and itself, as the driver has it."""
+    """A message in transit: the time of acceptance, the id, the recipients, and the driver's own object."""
 
     accepted_ns: int
     id: str
@@ -30,11 +30,11 @@ class InTransit(NamedTuple):
 
 
 class Rounds:
-    """Controls the engine of a plan (`control.Control`). It takes mail by `post`, and `arrive` puts it into Inboxes.
+    """Controls a plan's engine (`control.Control`). `post` receives mail, and `arrive` puts it into Inboxes.
 
-    Users' activities are due at whole microseconds, and no round ends there. The last round before the end of the run
-    ends half a microsecond before it, when nothing more is planned. The last of all ends half a microsecond after it,
-    when no more mail is sent. No mail stays in transit at the ends of these two.
+    Activities are due at whole microseconds, and no round ends at one. The last round of the run ends half a
+    microsecond before the run does, when nothing more is planned. The very last one ends half a microsecond after it,
+    when no more mail is sent. No mail remains in transit after either.
     """
 
     arrive: Callable[[Any, Sequence[int]], None]
@@ -48,14 +48,14 @@ class Rounds:
         self._finished_rounds = 0
         self._ended = asyncio.Event()
         self._posted: list[InTransit] = []  # in this round
-        self._in_transit: list[InTransit] = []  # of the round before
+        self._in_transit: list[InTransit] = []  # from the previous round
 
     def post(self, mail: Any, users: Sequence[int]) -> None:
-        """Take a mail that was accepted now for these users."""
+        """Receive a message that was just accepted for these users."""
         self._posted.append(InTransit(self._clock.now_ns(), mail.tag.id, users, mail))
 
     async def all_ready(self) -> None:
-        """Do nothing: the engine is alone."""
+        """Do nothing: there is only one engine."""
 
     async def common_start(self) -> int:
         """Begin the rounds. Return the common start."""
@@ -74,7 +74,7 @@ class Rounds:
         await self._ended.wait()
 
     def all_delivered(self, outstanding: int) -> bool:
-        """Return whether no mail is outstanding: none is in transit by now."""
+        """Return whether no mail is outstanding; none is in transit by now."""
         return not outstanding
 
     def _schedule_end_of_round(self) -> None:
@@ -87,7 +87,7 @@ class Rounds:
         asyncio.get_running_loop().call_later(left_ns * 1e-9, self._end_round)
 
     def _end_round(self) -> None:
-        """Deliver the mail of the round before; at the last two ends, also that of this one."""
+        """Deliver the previous round's mail and, at the last two ends, this round's, too."""
         self._finished_rounds += 1
         if self._progress is not None:
             self._progress(self._finished_rounds / (self._rounds + 1))

@@ -1,4 +1,4 @@
-"""The totals of a plan: tasks, mail and commands, counted by user and by hour of the profiles' day."""
+"""A plan's totals: tasks, mail and commands, by user and by hour of the profiles' day."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
 HOUR_S = 3600.0
 
 GATHER_NS = 500_000_000
-"""Dovecot 2.3 gathers announcements for half a second; users list the messages of one announcement together."""
+"""Dovecot 2.3 gathers announcements for half a second; users then list all announced messages together."""
 
 
 @dataclass(slots=True)
@@ -30,11 +30,11 @@ class Hour:
 
 
 class Tally:
-    """Counts what an engine records (`run_log.RunLog`), by user and by hour of the profiles' day.
+    """Counts an engine's records (`run_log.RunLog`) by user and by hour of the profiles' day.
 
-    Hours count from 0; hour -1 is before the common start, hour `last` after the end. A whole day of many users
-    passes through these few lines. `parts` divide the run equally in the plan's load; `plugin_tasks` are the names of
-    the tasks of plug-ins.
+    Hours count from 0; hour -1 is before the common start, hour `last` after the end. It is on the hot path: whole days
+    of many users pass through it. `parts` is the number of equal parts of the run in the planned load; `plugin_tasks`
+    are the names of plug-ins' tasks.
     """
 
     def __init__(
@@ -46,24 +46,24 @@ class Tally:
         self.parts = parts
         self.start_ns: int | None = None
         self.hours = {hour: Hour() for hour in range(-1, last + 1)}
-        # Counts by name and then by user number; element 0 of each list is unused.
+        # Counts by name, then by user number; element 0 of each list is unused.
         self.tasks: dict[str, list[int]] = {task: [0] * (users + 1) for task in (*TASKS, *plugin_tasks)}
         self.traffic: dict[str, list[int]] = {figure: [0] * (users + 1) for figure in (*TRAFFIC, "recipients")}
         self.failures: Counter[str] = Counter()
-        self.gathered = 0  # SYNCs within `GATHER_NS` of one before them, which stands for them on a server that gathers
+        self.gathered = 0  # SYNCs within `GATHER_NS` of an earlier one, which would include them if the server gathers
         self._listed_ns = [-GATHER_NS] * (users + 1)
         self._due = {task: [0] * parts for task in self.tasks if task not in LEFT_OUT}
         self._data_bytes = 0
-        self._hour = self.hours[-1]  # the one that was looked up last
+        self._hour = self.hours[-1]  # the hour looked up last
         self._begin_ns = self._end_ns = 0
 
     def load(self) -> PlannedLoad:
-        """Return the number of due tasks per part of the run, by task; a task that is never due has no counts."""
+        """Return the number of due tasks by task and part of the run, without tasks that are never due."""
         due = {task: tuple(counts) for task, counts in self._due.items() if any(counts)}
         return PlannedLoad(self.duration_ns / 1e9, due)
 
     def task(self, record: TaskFields) -> None:
-        """Count a task by its user, and by the hour in which it was due. A span is no task."""
+        """Count a task by its user and the hour in which it was due. Spans are not tasks."""
         task, user, _, _, scheduled_ns, _, _, _, _, _, outcome, error, _ = record
         if task in SPANS:
             return
@@ -96,7 +96,7 @@ class Tally:
         hour.traffic["bytes_received"] += self._data_bytes
 
     def command(self, record: CommandFields) -> None:
-        """Count a protocol command. DATA carries the message whose acceptance is recorded next."""
+        """Count a protocol command. The message of a DATA is recorded as accepted next."""
         command, user, started_ns, _, _, sent_bytes, _ = record
         hour = self._hour if self._begin_ns <= started_ns < self._end_ns else self._hour_of(started_ns)
         hour.commands[command] += 1
@@ -108,16 +108,16 @@ class Tally:
             hour.traffic["bytes_sent"] += sent_bytes
 
     def facts(self, facts: Mapping[str, Any]) -> None:
-        """Take the common start."""
+        """Note the common start."""
         self.start_ns = facts.get("start_ns", self.start_ns)
 
     def ignore(self, *_: object) -> None:
-        """Do nothing: in virtual time nothing is late, and a tally is not written."""
+        """Do nothing: in virtual time, nothing is late, and a tally is not written."""
 
     health = gather = write = ignore
 
     def _hour_of(self, at_ns: int) -> Hour:
-        """Return the hour of an instant. It stays in `_hour` with its bounds, so that most callers skip this call."""
+        """Return the hour of an instant, and keep it in `_hour` with its bounds, so most callers skip this call."""
         if self.start_ns is None or at_ns < self.start_ns:
             return self.hours[-1]
         since_ns = at_ns - self.start_ns

@@ -1,6 +1,6 @@
-"""The traffic of a plan for the server: rates by hour and their peaks, sessions, growth of mailboxes.
+"""A plan's traffic for the server: hourly rates and their peaks, sessions, growth of mailboxes.
 
-A command is what a client sends and a server answers: connections, DONE and QUIT are none.
+A command is what a client sends and a server answers; connections, DONE and QUIT do not count.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ COUNTED = {
     "smtp_commands": "smtp_commands",
     "smtp_connections": "smtp_connections",
 }
-"""The rates, with the counts of an hour that they are made of."""
+"""The rates, with the hourly counts from which they are computed."""
 
 LEAST_HOUR_SHARE = 0.5
-"""A peak is that of an hour of which at least this share lies in the run."""
+"""Only hours with at least this share in the run can be peaks."""
 
 
 def hours_of(tally: Tally) -> list[dict[str, Any]]:
-    """Return a record for each hour. Hour -1 is before the start, the one behind the last hour after the end.
+    """Return a record for each hour. Hour -1 is before the start; the hour after the last is after the end.
 
-    `seconds` is the hour's duration in the run; it and the rates are None for those two.
+    `seconds` is the hour's duration in the run; this and the rates are None for those two.
     """
     records: list[dict[str, Any]] = []
     for number, hour in tally.hours.items():
@@ -60,33 +60,33 @@ def _commands(commands: Mapping[str, int], service: str) -> int:
 
 
 def _count(record: Mapping[str, Any], rate: str) -> int:
-    found = record[COUNTED[rate]]
-    return sum(found.values()) if rate == "tasks" else found
+    counted = record[COUNTED[rate]]
+    return sum(counted.values()) if rate == "tasks" else counted
 
 
 def mean_rates(by_hour: Sequence[Mapping[str, Any]], active_s: float) -> dict[str, float]:
-    """Return the mean rates per second over the days without their nights, of what is done within the run."""
+    """Return the mean rates per second within the run, over days without nights."""
     inside = [hour for hour in by_hour if hour["seconds"]]
     return {rate: sum(_count(hour, rate) for hour in inside) / active_s for rate in COUNTED}
 
 
 def peaks(by_hour: Sequence[Mapping[str, Any]], active_s: float) -> dict[str, dict[str, Any] | None]:
-    """Return the busiest hour of each rate, with the rate per second and its ratio to the mean; None without any."""
+    """Return each rate's busiest hour, with the rate per second and its ratio to the mean; None if there is none."""
     means = mean_rates(by_hour, active_s)
     longest_s = max((hour["seconds"] or 0.0 for hour in by_hour), default=0.0)
     whole = [hour for hour in by_hour if (hour["seconds"] or 0.0) >= LEAST_HOUR_SHARE * longest_s > 0]
-    found: dict[str, dict[str, Any] | None] = {}
+    peak_of: dict[str, dict[str, Any] | None] = {}
     for rate in COUNTED:
         busiest = max(whole, key=lambda hour: float(hour[f"{rate}_per_s"]), default=None)
-        found[rate] = None
+        peak_of[rate] = None
         if busiest is not None and means[rate]:
             per_s = busiest[f"{rate}_per_s"]
-            found[rate] = {"hour": busiest["hour"], "per_s": per_s, "to_mean": per_s / means[rate]}
-    return found
+            peak_of[rate] = {"hour": busiest["hour"], "per_s": per_s, "to_mean": per_s / means[rate]}
+    return peak_of
 
 
 def unknown_rates(scenario: Scenario) -> tuple[str, ...]:
-    """Return the rates that a plan does not know: it simulates one mail program only, over IMAP and SMTP."""
+    """Return the rates that a plan cannot know: it simulates only one mail program, over IMAP and SMTP."""
     if not needed_services(scenario) <= {"imap", "smtp"}:
         return ("imap_commands", "smtp_commands", "smtp_connections")
     known = all(group.programs == (OUTLOOK_LIKE,) for group in scenario.topology)
@@ -94,12 +94,12 @@ def unknown_rates(scenario: Scenario) -> tuple[str, ...]:
 
 
 def sessions(scenario: Scenario) -> dict[str, int]:
-    """Return the IMAP sessions that users keep, and the most that they can have at once."""
-    kept = sum(group.users * sum(one.session == KEPT for one in group.programs) for group in scenario.topology)
+    """Return the number of IMAP sessions that users keep, and the most that they can have at once."""
+    kept = sum(group.users * sum(program.session == KEPT for program in group.programs) for group in scenario.topology)
     return {"imap_kept": kept, "imap_most": sum(group.users * group.connections for group in scenario.topology)}
 
 
 def storage(stored_bytes: Mapping[str, int], days: float) -> dict[str, float]:
-    """Return the growth of all mailboxes in bytes per day, by its causes and in all, as loadsim wrote the messages."""
-    each = {f"{cause}_bytes_per_day": stored_bytes.get(cause, 0) / days for cause in STORED}
-    return {"growth_bytes_per_day": sum(each.values()), **each}
+    """Return all mailboxes' growth in bytes per day, by cause and in total, for messages as loadsim wrote them."""
+    by_cause = {f"{cause}_bytes_per_day": stored_bytes.get(cause, 0) / days for cause in STORED}
+    return {"growth_bytes_per_day": sum(by_cause.values()), **by_cause}

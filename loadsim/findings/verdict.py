@@ -31,7 +31,7 @@ class Verdict:
     findings: tuple[Finding, ...]
 
     def of(self, *severities: Severity) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if one.severity in severities)
+        return tuple(finding for finding in self.findings if finding.severity in severities)
 
     @property
     def validity(self) -> Literal["valid", "degraded", "invalid"]:
@@ -47,12 +47,12 @@ class Verdict:
     @property
     def causes(self) -> tuple[Cause, ...]:
         """The causes of an invalid run, in the order of `Cause`."""
-        causes = {item.cause for item in self.findings}
+        causes = {finding.cause for finding in self.findings}
         return tuple(cause for cause in Cause if cause in causes)
 
     @property
     def ended_early(self) -> bool:
-        return any(one.code in EARLY_ENDS for one in self.findings)
+        return any(finding.code in EARLY_ENDS for finding in self.findings)
 
     @property
     def defects(self) -> tuple[Finding, ...]:
@@ -65,7 +65,7 @@ class Verdict:
     @property
     def faults(self) -> tuple[Finding, ...]:
         """The `missed` findings that concern no criterion: the server broke a rule that always holds."""
-        return tuple(one for one in self.missed if one.code not in _OF_CRITERIA)
+        return tuple(finding for finding in self.missed if finding.code not in _OF_CRITERIA)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -82,7 +82,7 @@ class Verdict:
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings, most severe first; those of one severity keep their order."""
     order = list(Severity)
-    return tuple(sorted(findings, key=lambda one: order.index(one.severity)))
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def server_failed(causes: Collection[str]) -> bool:

@@ -38,7 +38,7 @@ class CheckedObserver:
     """The observer of a user as plug-ins see it. A wrong report is not recorded; it ends the session instead.
 
     `names` are the command names that the plug-in has used in this engine. `wrong` is the failure for the first wrong
-    report, None so far if there was none.
+    report, None if there was none so far.
     """
 
     __slots__ = ("_names", "_observer", "_package", "now", "wrong")

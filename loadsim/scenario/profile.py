@@ -137,7 +137,7 @@ class Outcomes:
         """Reject more than 100%; the rest is `nothing`."""
         acts = math.fsum(getattr(self, name) for name in OUTCOMES[:-1])
         if acts + self.nothing > 1 + 1e-9:
-            raise mismatch("outcomes that add up to at most 100%", f"{100 * (acts + self.nothing):.10g}%")
+            raise mismatch("outcomes of at most 100% in total", f"{100 * (acts + self.nothing):.10g}%")
         object.__setattr__(self, "nothing", max(0.0, round(1 - acts, 12)))
 
     @property

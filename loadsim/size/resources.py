@@ -254,16 +254,16 @@ def demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
         return 1000 * work_cores(host, window_s)
 
     messages = "submitted message"
-    found = [
+    by_processor = [
         _demand("task", "ms of processor", work_ms, rates.tasks),
         _demand(messages, "ms of processor", work_ms, rates.messages),
     ]
     try:
         reads, writes = (_disk_operations(host, kind, window_s) for kind in ("reads", "writes"))
     except NotKnown as reason:
-        return [*found, Demand("second", "disk operations", None, reason.of("disks"))]
+        return [*by_processor, Demand("second", "disk operations", None, reason.of("disks"))]
     return [
-        *found,
+        *by_processor,
         _demand("second", "disk reads", lambda: reads, 1.0),
         _demand("second", "disk writes", lambda: writes, 1.0),
         _demand(messages, "disk operations", lambda: reads + writes, rates.messages),

@@ -219,8 +219,8 @@ def holm(p_values: Floats) -> Floats:
 
 
 @lru_cache(maxsize=1024)
-def larger_share_p(found: tuple[int, int], runs: tuple[int, int]) -> float:
-    """Return the one-sided p of a larger share in new, if `found` of `runs` have the event: Barnard's test.
+def larger_share_p(events: tuple[int, int], runs: tuple[int, int]) -> float:
+    """Return the one-sided p of a larger share in new, if `events` of `runs` have it: Barnard's test.
 
     It is the largest probability of shares at least as far apart, over all probabilities that both sides may share
     (Barnard, Biometrika 34, 1947).
@@ -231,12 +231,12 @@ def larger_share_p(found: tuple[int, int], runs: tuple[int, int]) -> float:
         for count in runs
     )
     apart = np.arange(runs[1] + 1) * runs[0] - np.arange(runs[0] + 1)[:, np.newaxis] * runs[1]
-    as_far = apart >= found[1] * runs[0] - found[0] * runs[1]
+    as_far = apart >= events[1] * runs[0] - events[0] * runs[1]
     return min(float(np.einsum("bn,bq,nq->q", as_far.astype(np.float64), of_base, of_new).max()), 1.0)
 
 
 @lru_cache(maxsize=1024)
-def not_more_p(found: tuple[int, int], runs: tuple[int, int], more: float) -> float:
+def not_more_p(events: tuple[int, int], runs: tuple[int, int], more: float) -> float:
     """Return the one-sided p of a share in new that exceeds the share in base by at least `more`: unconditional test.
 
     Results are ordered by their distance from `more`, in standard errors at the likeliest shares this far apart
@@ -252,7 +252,7 @@ def not_more_p(found: tuple[int, int], runs: tuple[int, int], more: float) -> fl
     errors = np.sqrt(of_base * (1 - of_base) / runs[0] + of_new * (1 - of_new) / runs[1])[likely.argmax(axis=-1)]
     apart = np.arange(runs[1] + 1) / runs[1] - np.arange(runs[0] + 1)[:, np.newaxis] / runs[0] - more
     deviates = apart / np.maximum(errors, RESOLUTION_MS)
-    return min(float(likely[deviates <= deviates[found] + RESOLUTION_MS].sum(axis=0).max()), 1.0)
+    return min(float(likely[deviates <= deviates[events] + RESOLUTION_MS].sum(axis=0).max()), 1.0)
 
 
 def enough_runs(more: float, alpha: float) -> int:

@@ -1,1 +1,1 @@
-"""Suites: the same runs on each of several cells."""
+"""Suites: the same runs for each of several cells."""

@@ -1,4 +1,4 @@
-"""The scenarios of a suite's cells, and what must not change while the suite is resumed."""
+"""The scenarios of a suite's cells, and the terms that must not change when the suite is resumed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from loadsim.timinglog.header_words import differences
 from loadsim.version import __version__
 
 SETTING = "--set "
-"""The beginning of the errors of `load_scenario` on a setting."""
+"""The beginning of errors of `load_scenario` about a setting."""
 
 OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "monitors", "criteria")
-"""Keys of a scenario that two cells with comparable scores may have different."""
+"""Keys of a scenario that may differ between cells with comparable scores."""
 
 
 def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> SuiteTerms:
-    """Return the terms of a suite with its scenarios by the names of cells, read without passwords."""
+    """Return a suite's terms; `scenarios` are its scenarios by cell name, read without passwords."""
     return SuiteTerms(
         software=f"loadsim {__version__}",
         name=suite.name,
@@ -52,7 +52,7 @@ def _digest(cell: Cell, scenario: Scenario) -> str:
 
 
 def scenarios_of(suite: Suite, *, passwords: bool) -> dict[str, Scenario]:
-    """Return the scenarios by the names of cells. Raises `ConfigError` with all errors of the first cell with any."""
+    """Return the scenarios by cell name. Raises `ConfigError` with all errors of the first cell that has any."""
     scenarios: dict[str, Scenario] = {}
     for cell in suite.cells:
         problems = Problems()
@@ -61,13 +61,13 @@ def scenarios_of(suite: Suite, *, passwords: bool) -> dict[str, Scenario]:
         with problems:
             scenarios[cell.name] = _scenario(cell, suite, passwords=passwords)
         if problems.found:
-            raise together([_of_cell(each, cell, suite) for one in problems.found for each in one.problems])
+            raise together([_of_cell(single, cell, suite) for error in problems.found for single in error.problems])
     _check_pairs(suite, scenarios)
     return scenarios
 
 
 def _check_pairs(suite: Suite, scenarios: Mapping[str, Scenario]) -> None:
-    """Check that the cells to compare have one load: otherwise the comparison would be refused after the last run.
+    """Check that cells to compare have the same load: otherwise the comparison would be refused after the last run.
 
     Raises `ConfigError`.
     """
@@ -91,7 +91,7 @@ def _terms_of_score(scenario: Scenario) -> tuple[object, ...]:
 
 
 def _of_cell(problem: ConfigError, cell: Cell, suite: Suite) -> ConfigError:
-    """Return the error of a setting, or of an unknown scenario, with the file of the suite; one of a file as it is."""
+    """Add the suite's file to an error about a setting or an unknown scenario; return errors about files unchanged."""
     if problem.file:
         return problem
     where = f"{suite.origin.file}: cell {cell.name}" if suite.cells[1:] else suite.origin.file
@@ -114,7 +114,7 @@ def _check_hooks(cell: Cell, suite: Suite) -> None:
 
 
 def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
-    settings = [f"{key}={_as_yaml(value)}" for each in cell.set for key, value in each.items()]
+    settings = [f"{key}={_as_yaml(value)}" for mapping in cell.set for key, value in mapping.items()]
     if cell.users is not None:
         settings += _sized(cell.users, suite, settings)
     scenario = load_scenario(suite.scenario, settings, passwords=passwords)
@@ -125,16 +125,16 @@ def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
 
 
 def _as_yaml(value: object) -> str:
-    """Return a value as a line of YAML. JSON is YAML but for its escapes of characters beyond U+FFFF as two halves."""
+    """Return a value as a line of YAML. JSON is YAML except for its surrogate pairs for characters beyond U+FFFF."""
     text = json.dumps(value, ensure_ascii=False)
-    return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
+    return re.sub(r"[^ -~]", lambda match: f"\\U{ord(match[0]):08x}", text)
 
 
 def _sized(users: int, suite: Suite, settings: list[str]) -> Iterator[str]:
-    """Yield the settings for the users of a cell, in groups of the scenario's proportions.
+    """Yield the settings for a cell's users, in groups with the scenario's proportions.
 
-    The lists are those of the largest number, as in a capacity search, unless the scenario states their population.
-    Raises `ConfigError` for fewer users than groups.
+    The lists are made for the largest number, as in a capacity search, unless the scenario states their population.
+    Raises `ConfigError` if there are fewer users than groups.
     """
     base = load_scenario(suite.scenario, settings, passwords=False)
     least = max(2, len(base.topology))

@@ -1,4 +1,4 @@
-"""The report on a suite: its cells with their scores, its comparisons, its runs, and what differs."""
+"""The report on a suite: its cells with their scores, its comparisons, its runs, and the differences."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete
 
 
 def measured_runs(figures: SuiteFigures) -> list[RecordedRun]:
-    """Return the measured runs. Raises `ConfigError` for one whose logs cannot be read any more."""
+    """Return the measured runs. Raises `ConfigError` if the logs of one can no longer be read."""
     return [read_run(figures.directory / run.run).recorded for run in figures.runs if run.measured]
 
 
 def describe_suite(figures: SuiteFigures, runs: Sequence[RecordedRun], place: Place = str) -> Document:
-    """Return the report on a suite; `runs` are all measured ones, or none."""
+    """Return the report on a suite; `runs` are all measured runs, or none."""
     cells = [run.cell for run in figures.runs if run.measured]
     facts = facts_of(runs) if runs else {}
     return Document(
@@ -37,8 +37,8 @@ def describe_suite(figures: SuiteFigures, runs: Sequence[RecordedRun], place: Pl
         tone=tone(figures),
         sections=(
             Section("Summary", tuple(_summary(figures)), brief=True),
-            *(_comparison(one) for one in figures.comparisons or ()),
-            Section("Runs", (runs_table("The runs, in their order", figures.runs, place),)),
+            *(_comparison(cells) for cells in figures.comparisons or ()),
+            Section("Runs", (runs_table("The runs, in order", figures.runs, place),)),
             *results_of(figures.runs),
             *([Section("What differs between the cells", (what_differs(facts, cells, "Cell"),))] if facts else []),
             *([Section("Disclosure", (same_table(facts),))] if facts else []),
@@ -48,7 +48,7 @@ def describe_suite(figures: SuiteFigures, runs: Sequence[RecordedRun], place: Pl
 
 
 def _summary(figures: SuiteFigures) -> Iterable[Block]:
-    """Yield what a reader needs who reads nothing else."""
+    """Yield the essentials, for readers who read nothing else."""
     terms = figures.terms
     cells, repeats = count(len(figures.cells), "cell"), count(terms.repeats, "repeat")
     yield f"{cells} with {repeats} each, in random order (seed {terms.seed})."
@@ -57,19 +57,19 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
     if limits := (*map(item_of, figures.findings), *of_runs(measured)):
         yield Listing("What limits these figures", limits)
     if figures.comparisons:
-        yield Listing("Comparisons", tuple(f"{_names(one)}: {_outcome(one)}" for one in figures.comparisons))
-    for one in figures.comparisons or ():
-        for block in findings_of(one.comparison) if one.comparison else ():
+        yield Listing("Comparisons", tuple(f"{_names(pair)}: {_outcome(pair)}" for pair in figures.comparisons))
+    for pair in figures.comparisons or ():
+        for block in findings_of(pair.comparison) if pair.comparison else ():
             if isinstance(block, Listing):
-                yield replace(block, caption=f"{_names(one)}: {block.caption.lower()}")
+                yield replace(block, caption=f"{_names(pair)}: {block.caption.lower()}")
     if figures.next_step:
         yield f"Next: {figures.next_step}."
 
 
-def _comparison(one: ComparedCells) -> Section:
-    words = _outcome(one)
-    tasks = task_blocks(one.comparison.figures) if one.comparison else ()
-    return Section(_names(one), (f"{words[:1].upper()}{words[1:]}.", *tasks))
+def _comparison(pair: ComparedCells) -> Section:
+    words = _outcome(pair)
+    tasks = task_blocks(pair.comparison.figures) if pair.comparison else ()
+    return Section(_names(pair), (f"{words[:1].upper()}{words[1:]}.", *tasks))
 
 
 def headline(figures: SuiteFigures) -> str:
@@ -94,17 +94,17 @@ def headline(figures: SuiteFigures) -> str:
 
 
 def _doubts(figures: SuiteFigures) -> dict[str, int]:
-    """Return the numbers of comparisons that are no pass, by the words for them."""
-    compared = [one.comparison for one in figures.comparisons or () if one.comparison]
-    worse = sum(one.figures.decision is None and compare_report.tone(one) == "bad" for one in compared)
-    unequal = sum(bool(one.figures.unequal_conditions) for one in compared)
+    """Count the comparisons that are not passes, by description."""
+    compared = [pair.comparison for pair in figures.comparisons or () if pair.comparison]
+    worse = sum(result.figures.decision is None and compare_report.tone(result) == "bad" for result in compared)
+    unequal = sum(bool(result.figures.unequal_conditions) for result in compared)
     numbers: dict[str, int] = {outcome: number for outcome, number in figures.outcomes.items() if outcome != "passed"}
     numbers |= {"worse (without a limit)": worse, "under unequal conditions": unequal}
     return {words: number for words, number in numbers.items() if number}
 
 
 def tone(figures: SuiteFigures) -> Tone:
-    """Return the rating of a suite. What is no measurement, in doubt, or became worse, is never good."""
+    """Return the rating of a suite, which is never good if it measured nothing, is doubtful, or shows a regression."""
     if figures.exit_status in (1, 3):
         return "bad"
     degraded = any(cell.degraded for cell in figures.cells)
@@ -116,12 +116,12 @@ def cells_table(cells: Sequence[CellFigures]) -> Table:
     return table_of(
         "The cells; score: geometric mean of the measured runs",
         cells,
-        ("Cell", None, lambda one: one.name),
-        ("Runs", None, lambda one: f"{one.measured}/{one.planned}"),
-        ("Score", "time", lambda one: None if one.score_ms is None else one.score_ms.mean),
+        ("Cell", None, lambda cell: cell.name),
+        ("Runs", None, lambda cell: f"{cell.measured}/{cell.planned}"),
+        ("Score", "time", lambda cell: None if cell.score_ms is None else cell.score_ms.mean),
         ("95 % interval", None, _interval),
         ("Verdict", None, cell_verdict),
-        ("Tasks/s", 1, lambda one: one.tasks_per_s),
+        ("Tasks/s", 1, lambda cell: cell.tasks_per_s),
     )
 
 
@@ -131,17 +131,17 @@ def _interval(cell: CellFigures) -> str | None:
 
 
 def cell_verdict(cell: CellFigures) -> str:
-    """Return the verdict of a cell in words; its validity precedes if runs are degraded."""
+    """Describe the verdict on a cell; add `degraded` if runs are."""
     words = CELL_VERDICTS[cell.verdict]
     return f"{words}, degraded" if cell.degraded else words
 
 
-def _names(one: ComparedCells) -> str:
-    return f"{one.new} against {one.base}"
+def _names(pair: ComparedCells) -> str:
+    return f"{pair.new} against {pair.base}"
 
 
-def _outcome(one: ComparedCells) -> str:
-    """Return the verdict of a comparison, or why there is none."""
-    if one.comparison is None:
-        return f"not compared: {'; '.join(each.text for each in one.refused)}"
-    return verdict_line(one.comparison.figures)
+def _outcome(pair: ComparedCells) -> str:
+    """Return a comparison's verdict, or the reason why there is none."""
+    if pair.comparison is None:
+        return f"not compared: {'; '.join(finding.text for finding in pair.refused)}"
+    return verdict_line(pair.comparison.figures)

@@ -1,4 +1,4 @@
-"""The runs of a suite: each is a whole run on this machine, between commands, in an order that drift cannot favour."""
+"""The runs of a suite: whole runs on this machine, between commands, in an order that exposes cells alike to drift."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from loadsim.suite.cells import scenarios_of, terms_of
 from loadsim.suite.suite import CellFigures, ComparedCells, SuiteFigures
 
 Scenarios = Mapping[str, Scenario]
-"""The scenarios by the names of cells."""
+"""The scenarios by cell name."""
 
 
 MAY_CHANGE = ("retries",)
-"""The terms that may change while a suite is resumed."""
+"""The terms that may change when a suite is resumed."""
 
 
 def run_suite(
@@ -40,16 +40,16 @@ def run_suite(
     """Make the runs of a suite in the directory `out`, new or with the same suite; None creates one in `runs`.
 
     Raises `ConfigError` for a fault found before a run, and `Interrupted`. A run that fails is recorded, and the suite
-    continues. After a signal in a run that had done its work, the suite ends if runs are left.
+    continues. If a signal arrives in a run that has done its work, the suite ends after it, if runs are left.
     """
     scenarios: Scenarios = scenarios_of(suite, passwords=False)
     with own_directory(out, f"suite-{suite.name}") as out:
-        # 1. Read the runs that it has, and check all cells before the first of the others.
+        # 1. Read the existing runs, and check all cells before making the others.
         figures = resumed(SuiteFigures(out, terms_of(suite, scenarios)), may_change=MAY_CHANGE)
-        if figures.left:  # else, the file has the answer
+        if figures.left:  # otherwise, the file has the result
             scenarios = _checked(suite)
             write(figures)
-        # 2. Make the runs that are left.
+        # 2. Make the remaining runs.
         making = Making(
             runner=partial(run_locally, engines=suite.stated.engines, pin=suite.stated.pin),
             pause_s=suite.stated.pause_s,
@@ -65,9 +65,9 @@ def run_suite(
 
 
 def status_of(suite: Suite, out: Path | None) -> tuple[SuiteFigures, Scenarios]:
-    """Return the suite with the runs that a directory holds, and its scenarios without passwords.
+    """Return the suite with the runs in a directory, and its scenarios without passwords.
 
-    Nothing is run or written. Raises `ConfigError` for faults of the suite, and for a directory with another suite.
+    Nothing is run or written. Raises `ConfigError` for errors in the suite, and if the directory has another suite.
     """
     scenarios = scenarios_of(suite, passwords=False)
     figures = SuiteFigures(out or Path(), terms_of(suite, scenarios))
@@ -75,26 +75,26 @@ def status_of(suite: Suite, out: Path | None) -> tuple[SuiteFigures, Scenarios]:
 
 
 def planned_s(scenario: Scenario) -> float:
-    """Return the time of a run without preparation and commands: ramp-up and work."""
+    """Return the duration of a run, ramp-up and work, without preparation and commands."""
     return scenario.run.ramp_up_s + scenario.duration_s
 
 
 def time_left_s(suite: Suite, figures: SuiteFigures, scenarios: Scenarios) -> float:
-    """Return about how long the runs that are left take: as the cell's runs before, or as planned."""
+    """Estimate how long the remaining runs take: as long as the cell's earlier runs, or as planned."""
     done = figures.done
     left = [slot.cell.name for slot in suite.slots if slot.number not in done]
     taken = {
         name: [run.took_s for run in figures.runs if run.cell == name and run.validity and run.took_s is not None]
         for name in {*left}
     }
-    each = {name: fmean(times) if times else planned_s(scenarios[name]) for name, times in taken.items()}
-    return sum(each[name] for name in left) + suite.stated.pause_s * max(0, len(left) - 1)
+    run_s = {name: fmean(times) if times else planned_s(scenarios[name]) for name, times in taken.items()}
+    return sum(run_s[name] for name in left) + suite.stated.pause_s * max(0, len(left) - 1)
 
 
 def _checked(suite: Suite) -> Scenarios:
-    """Return the scenarios with passwords. Raises `ConfigError` for one whose runs cannot become valid by their plan.
+    """Return the scenarios with passwords. Raises `ConfigError` if the plan of one rules out valid runs.
 
-    A scenario that takes long to plan is planned by its first run.
+    A scenario that takes long to plan is left to its first run.
     """
     scenarios = scenarios_of(suite, passwords=True)
     problems = [
@@ -109,14 +109,14 @@ def _checked(suite: Suite) -> Scenarios:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Plans the runs of a suite. `resumed` runs count in no series of failures."""
+    """Plans the runs of a suite. The first `resumed` runs do not count in a series of failures."""
 
     suite: Suite
     scenarios: Scenarios
     resumed: int
 
     def next_run(self, figures: SuiteFigures) -> tuple[SuiteFigures, PlannedRun | None]:
-        """Return the suite and its next run; the suite and None at its end, or after too many failures in a row."""
+        """Return the suite and its next run, or None at its end or after too many failures in a row."""
         done = figures.done
         slot = next((slot for slot in self.suite.slots if slot.number not in done), None)
         if slot is None:
@@ -151,16 +151,16 @@ class _Order:
 
 
 def run_name(suite: Suite, slot: Slot, attempt: int) -> str:
-    """Return the name of a run's directory: place in the order, cell, repeat, and retry if it is one."""
+    """Return the name of a run's directory: position in the order, cell, repeat, and any retry."""
     width = max(3, len(str(suite.stated.repeats * len(suite.cells))))
     retry = f".retry-{attempt - 1}" if attempt > 1 else ""
     return f"{slot.number:0{width}d}-{path_component(slot.cell.name)}-{slot.repeat}{retry}"
 
 
 def compared(figures: SuiteFigures) -> tuple[ComparedCells, ...]:
-    """Compare the chosen cells by their measured runs. Reasons against a comparison are part of it.
+    """Compare the chosen cells by their measured runs, or state why they cannot be compared.
 
-    A cell with an overloaded run is not compared: the other runs alone would flatter it.
+    A cell with an overloaded run is not compared: its other runs alone would flatter it.
     """
     cells = {cell.name: cell for cell in figures.cells}
     return tuple(

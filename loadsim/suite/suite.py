@@ -1,4 +1,4 @@
-"""A suite as a value: its runs so far, the figures of its cells over their repeats, and its comparisons."""
+"""A suite as a value: its runs so far, its cells' figures over all repeats, and its comparisons."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from loadsim.findings.next_step import next_step
 from loadsim.statistics.repeats import Spread, spread
 
 Outcome = Literal["failed", "undecided", "refused", "passed"]
-"""The outcomes of a comparison with a limit, the worst first. Without a limit, `refused` is the only one."""
+"""The outcomes of a comparison with a limit, worst first. Without a limit, only `refused` is possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellFigures:
-    """The figures of a cell over its repeats. `score_ms` is None unless all measured runs have a finite score, over the
-    same tasks, and none is overloaded; `no_score` is the reason.
+    """A cell's figures over its repeats. `score_ms` is None, for the reason `no_score`, unless all measured runs have
+    finite scores over the same tasks, and no run is overloaded.
 
     `verdict` is `missed` if a measured run misses criteria or one is overloaded, `met` if all repeats are measured and
-    meet them, and else `incomplete`.
+    meet the criteria, and otherwise `incomplete`.
     """
 
     name: str
@@ -75,12 +75,12 @@ class CellFigures:
 
     @property
     def answered(self) -> int:
-        """The number of repeats that have an answer on the server."""
+        """The number of repeats with a result about the server."""
         return self.measured + self.overloaded
 
 
 def _no_score(cell: str, measured: Sequence[CampaignRun], overloaded: int) -> Finding | None:
-    """Return why the measured runs of a cell, next to overloaded ones, have no mean score; None if they have one."""
+    """Return why a cell's measured runs, besides overloaded ones, have no mean score; None if they have one."""
     if overloaded:
         return finding(Code.CELL_OVERLOADED, cell, overloaded=overloaded, answered=len(measured) + overloaded)
     if not measured:
@@ -94,7 +94,7 @@ def _no_score(cell: str, measured: Sequence[CampaignRun], overloaded: int) -> Fi
 
 @dataclass(frozen=True, slots=True)
 class ComparedCells:
-    """The comparison of two cells; None if there is none, for which `refused` has the reasons."""
+    """The comparison of two cells, or None, for the reasons in `refused`."""
 
     base: str
     new: str
@@ -114,7 +114,7 @@ class ComparedCells:
 
 @dataclass(frozen=True, slots=True)
 class CellTerms:
-    """A cell: its levels, and a digest of its scenario and commands. Passwords of scenarios are not part of it."""
+    """A cell: its levels, and a digest of its scenario, without passwords, and commands."""
 
     levels: Mapping[str, str | int | None]
     digest: str
@@ -122,10 +122,10 @@ class CellTerms:
 
 @dataclass(frozen=True, slots=True)
 class SuiteTerms:
-    """The terms of a suite, which do not change while it is resumed: the order of the runs, and what each measures.
+    """The terms of a suite, which must not change when it is resumed: the order of runs, and what each measures.
 
-    `embedded`: cells have the embedded server. `compare` has the base, the new cell and `max_regression` of each
-    comparison: those chosen after the results would find one that shows something. `retries` may change.
+    `embedded`: cells use the embedded server. `compare` has the base, the new cell and `max_regression` of each
+    comparison; choosing them after the results would always find a difference. `retries` may change.
     """
 
     software: str
@@ -143,9 +143,9 @@ class SuiteTerms:
 
 @dataclass(frozen=True, slots=True)
 class SuiteFigures:
-    """A suite with its runs so far. Each place in the order needs a run with an answer.
+    """A suite with its runs so far. Each position in the order needs a run with a result.
 
-    `ended` is the reason of an early end. `comparisons` are None until they are made, at the end.
+    `ended` is the reason for an early end. `comparisons` are None until they are made, at the end.
     """
 
     KIND: ClassVar[str] = "suite"
@@ -157,12 +157,13 @@ class SuiteFigures:
 
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> SuiteFigures:
-        """Return the suite with this document, without comparisons. Raises one of `DAMAGED` for any other."""
+        """Read a suite, without comparisons, from its document. Raises one of `DAMAGED` for a malformed one."""
         terms: SuiteTerms = value_of(SuiteTerms, document["terms"])
         if unknown := {run.cell for run in runs} - terms.cells.keys():
             raise ValueError(unknown)
-        ended = [one for one in value_of(Findings, document["findings"]) if one.code is Code.SUITE_ENDED]
-        return cls(directory, terms, runs, ended=ended[0] if ended else None)
+        findings = value_of(Findings, document["findings"])
+        ended = next((finding for finding in findings if finding.code is Code.SUITE_ENDED), None)
+        return cls(directory, terms, runs, ended=ended)
 
     @property
     def total(self) -> int:
@@ -174,38 +175,38 @@ class SuiteFigures:
         for run in self.runs:
             of_cell[run.cell].append(run)
         cells = self.terms.cells.items()
-        return tuple(CellFigures.of(name, one.levels, self.terms.repeats, of_cell[name]) for name, one in cells)
+        return tuple(CellFigures.of(name, cell.levels, self.terms.repeats, of_cell[name]) for name, cell in cells)
 
     @property
     def done(self) -> set[int]:
-        """The places in the order that have an answer, or have used all their attempts."""
+        """The positions in the order that have a result, or have used up their attempts."""
         attempts = Counter(run.number for run in self.runs)
         answered = {run.number for run in self.runs if run.answered}
         return answered | {number for number, count in attempts.items() if count > self.terms.retries}
 
     @property
     def left(self) -> int:
-        """The number of places in the order that need a further run."""
+        """The number of positions in the order that need another run."""
         return self.total - len(self.done)
 
     @property
     def outcomes(self) -> Counter[Outcome]:
-        return Counter(one.outcome for one in self.comparisons or () if one.outcome)
+        return Counter(pair.outcome for pair in self.comparisons or () if pair.outcome)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The reason of an early end, and the limits of the figures of cells."""
-        found = [self.ended] if self.ended else []
+        """The reason for an early end, and the limits of the cells' figures."""
+        findings = [self.ended] if self.ended else []
         if self.terms.embedded:
-            found.append(finding(Code.EMBEDDED))
+            findings.append(finding(Code.EMBEDDED))
         for cell in self.cells:
             if cell.answered and cell.no_score:
-                found.append(cell.no_score)
+                findings.append(cell.no_score)
             if cell.invalid or cell.failed:
-                found.append(finding(Code.RUNS_NOT_COUNTED, cell.name, invalid=cell.invalid, failed=cell.failed))
+                findings.append(finding(Code.RUNS_NOT_COUNTED, cell.name, invalid=cell.invalid, failed=cell.failed))
         if failures := sum(len(run.failed_after) for run in self.runs):
-            found.append(finding(Code.COMMANDS_FAILED, commands=failures))
-        return tuple(found)
+            findings.append(finding(Code.COMMANDS_FAILED, commands=failures))
+        return tuple(findings)
 
     @property
     def next_step(self) -> str:
@@ -217,7 +218,7 @@ class SuiteFigures:
 
     @property
     def exit_status(self) -> int:
-        """3 if a repeat has no answer, 1 if criteria or a limit were missed, 4 if undecided or refused, or 0."""
+        """3 if a repeat has no result, 1 if criteria or a limit were missed, 4 if undecided or refused, else 0."""
         cells = self.cells
         if not self.complete or any(cell.answered < cell.planned for cell in cells):
             return 3
@@ -235,7 +236,7 @@ class SuiteFigures:
             "next_step": self.next_step,
             "left": self.left,
             "cells": to_json(self.cells),
-            "comparisons": [one.document for one in self.comparisons or ()],
+            "comparisons": [pair.document for pair in self.comparisons or ()],
             "terms": to_json(self.terms),
             "runs": to_json(self.runs),
         }

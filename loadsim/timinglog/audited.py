@@ -87,7 +87,7 @@ class AuditRecord(NamedTuple):
 
         `most_lost` is the share of users whose loss only degrades a run.
         """
-        found = []
+        findings = []
         unjudged = self.unjudged - self.by_plugins
         if left := self.unread + unjudged:
             whys = (str(fault.values["why"]) for fault in self.findings if fault.code is Code.MAILBOX_UNREAD)
@@ -95,22 +95,22 @@ class AuditRecord(NamedTuple):
             values: dict[str, Value] = {"left": left, "accounts": self.mailboxes + self.unread, "why": why}
             incomplete = self.unread or unjudged / max(1, self.mailboxes) > most_lost
             severity = None if incomplete else Severity.DEGRADED
-            found.append(finding(Code.AUDIT_INCOMPLETE, "", severity, **values))
+            findings.append(finding(Code.AUDIT_INCOMPLETE, "", severity, **values))
         if self.by_plugins:
             values = {"left": self.by_plugins, "accounts": self.mailboxes, "why": "their users do tasks of plug-ins"}
-            found.append(finding(Code.AUDIT_INCOMPLETE, "", Severity.NOTE, **values))
+            findings.append(finding(Code.AUDIT_INCOMPLETE, "", Severity.NOTE, **values))
         if replies := self.bounces.get(AUTOMATIC_REPLY):
-            found.append(finding(Code.AUTOMATIC_REPLIES, replies=replies))
+            findings.append(finding(Code.AUTOMATIC_REPLIES, replies=replies))
         if missed := self.missed:
-            found.append(finding(Code.MAIL_FAULTS, accounts=self.mailboxes, faults=_words(missed)))
+            findings.append(finding(Code.MAIL_FAULTS, accounts=self.mailboxes, faults=_words(missed)))
         if self.allowed:
             allowed = {code: self.counts.get(code, 0) for code in self.allowed}
-            found.append(finding(Code.MAIL_FAULTS_ALLOWED, faults=_words(allowed)))
+            findings.append(finding(Code.MAIL_FAULTS_ALLOWED, faults=_words(allowed)))
         if self.unknown:
             severity = Severity.MISSED if self.unknown_share > MOST_UNKNOWN_SHARE else None
             values = {"unknown": self.unknown, "unknown_share": self.unknown_share}
-            found.append(finding(Code.MAIL_UNKNOWN, "", severity, **values))
-        return found
+            findings.append(finding(Code.MAIL_UNKNOWN, "", severity, **values))
+        return findings
 
     @property
     def missed(self) -> dict[str, int]:

@@ -34,7 +34,7 @@ def check_plugin_tasks(scenario: Scenario) -> None:
 
 def load_tasks(scenario: Scenario) -> dict[str, Task]:
     """Import the plug-ins' tasks that a scenario plans. Raises `ConfigError` with one line if that fails."""
-    return {name: task_of(_found(scenario, name)) for name in scenario.plugin_tasks}
+    return {name: task_of(_planned_plugin(scenario, name)) for name in scenario.plugin_tasks}
 
 
 def idle_tasks(scenario: Scenario) -> dict[str, Task]:
@@ -42,35 +42,37 @@ def idle_tasks(scenario: Scenario) -> dict[str, Task]:
     return {name: Task(name, _do_nothing) for name in scenario.plugin_tasks}
 
 
-def _found(scenario: Scenario, name: str) -> Plugin:
-    found = plugin("task", name)
-    if found is None:
+def _planned_plugin(scenario: Scenario, name: str) -> Plugin:
+    installed = plugin("task", name)
+    if installed is None:
         at = next(at for at, group in enumerate(scenario.topology) if name in group.profile.tasks)
         where = f"{scenario.name}: topology[{at}].profile: tasks"
         raise ConfigError(f"{where}: expected tasks of installed plug-ins ({names('task')}), found {name!r}")
-    return found
+    return installed
 
 
-def task_of(found: Plugin) -> Task:
+def task_of(plug_in: Plugin) -> Task:
     """Import a plug-in's task. Raises `ConfigError`."""
-    if not may_name_plugin_task(found.name):
-        raise ConfigError(f"task {found.name}: expected {expected_plugin_task()}, found it in {found.origin}")
-    act = found.load()
+    if not may_name_plugin_task(plug_in.name):
+        raise ConfigError(f"task {plug_in.name}: expected {expected_plugin_task()}, found it in {plug_in.origin}")
+    act = plug_in.load()
     if not inspect.iscoroutinefunction(act):
-        raise ConfigError(f"task {found.name}: expected {found.entry.value} to be an async function, found {act!r:.60}")
-    return Task(found.name, partial(_act, found, act, set()))
+        raise ConfigError(
+            f"task {plug_in.name}: expected {plug_in.entry.value} to be an async function, found {act!r:.60}"
+        )
+    return Task(plug_in.name, partial(_act, plug_in, act, set()))
 
 
 async def _do_nothing(user: UserMail, index: int) -> None:
     pass
 
 
-async def _act(found: Plugin, act: Act, names: set[str], user: UserMail, index: int) -> None:
+async def _act(plug_in: Plugin, act: Act, names: set[str], user: UserMail, index: int) -> None:
     """Perform the user's turn with this index, and reopen the Inbox. Raises `TaskFailed`, and its own cancellation.
 
     A `TaskFailed` from the plug-in is passed on. Any other exception is an error in the plug-in.
     """
-    observer = CheckedObserver(user.observer, found.package, names)
+    observer = CheckedObserver(user.observer, plug_in.package, names)
     running = asyncio.current_task()
     turn = Turn(
         account=user.account,
@@ -78,24 +80,24 @@ async def _act(found: Plugin, act: Act, names: set[str], user: UserMail, index: 
         observer=observer,
         folders=user.folders,
         index=index,
-        draw=lambda what: draw(user.workload.seed, user.number, f"{found.name}: {what}", index),
+        draw=lambda what: draw(user.workload.seed, user.number, f"{plug_in.name}: {what}", index),
     )
     try:
         await act(turn)
     except asyncio.CancelledError as error:
         if running is None or running.cancelling():
             raise
-        raise observer.wrong or _failure(found, act, error) from None
+        raise observer.wrong or _failure(plug_in, act, error) from None
     except TaskFailed as error:
         raise observer.wrong or error from None
     except Exception as error:  # noqa: BLE001 - it ends only this task
-        raise observer.wrong or _failure(found, act, error) from None
+        raise observer.wrong or _failure(plug_in, act, error) from None
     if observer.wrong is not None:
         raise observer.wrong
     await user.mailbox.open(INBOX)
 
 
-def _failure(found: Plugin, act: Any, error: BaseException) -> PluginFailed:
+def _failure(plug_in: Plugin, act: Any, error: BaseException) -> PluginFailed:
     """Return the failure for an error in a plug-in, with the innermost file and line of the plug-in.
 
     It omits the error's text, which may quote a password or a message.
@@ -103,4 +105,4 @@ def _failure(found: Plugin, act: Any, error: BaseException) -> PluginFailed:
     directory = Path(act.__code__.co_filename).parent
     places = [(Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]
     inside = [f"{file.name}:{line}" for file, line in places if file.is_relative_to(directory)]
-    return PluginFailed(f"error in the plug-in {found.package}: {type(error).__name__}", inside[-1] if inside else "")
+    return PluginFailed(f"error in the plug-in {plug_in.package}: {type(error).__name__}", inside[-1] if inside else "")

@@ -35,7 +35,7 @@ def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) ->
         same = loadsim("client", "--cluster", address, "--name", "two", "--runs", tmp_path / "one", cwd=tmp_path)
         assert (same.returncode, same.stderr) == (
             BAD_INPUT,
-            f"loadsim: --runs {tmp_path / 'one'}: expected a directory that is not in use, found another client at work\n",
+            f"loadsim: --runs {tmp_path / 'one'}: expected a directory of its own, found another client at work\n",
         )
         with running(tmp_path, "client", "--cluster", address, "--name", "one", "--runs", tmp_path / "x") as other:
             other.until(f"waiting for {address}, found: another client one")

@@ -106,7 +106,7 @@ def test_two_servers_do_not_share_a_directory() -> None:
     """The second would remove the logs of the first."""
     with (
         server_directory(OUT),
-        pytest.raises(ConfigError, match="--dir out: expected a directory that is not in use, found another server at work"),
+        pytest.raises(ConfigError, match="--dir out: expected a directory of its own, found another server at work"),
         server_directory(OUT),
     ):
         pass

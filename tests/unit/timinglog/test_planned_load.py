@@ -152,8 +152,8 @@ def test_stress_mode_has_no_plan(tmp_path: Path, cache: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ("import os; os.kill(os.getpid(), 9)", "its process was ended by signal 9"),
-        ("raise SystemExit(5)", "its process ended with exit status 5"),
+        ("import os; os.kill(os.getpid(), 9)", "its process was killed by signal 9"),
+        ("raise SystemExit(5)", "its process exited with status 5"),
     ],
 )
 def test_planning_that_is_killed_is_no_plan(
@@ -162,7 +162,7 @@ def test_planning_that_is_killed_is_no_plan(
     monkeypatch.setattr(plan_cache, "PLANNER", (sys.executable, "-c", program))
     lines = list[str]()
     assert said(lines, virtual(tmp_path)) is None
-    assert lines == [f"the load was not planned: {why}; the summary cannot state the achieved share of it"]
+    assert lines == [f"the load was not planned: {why}; the summary cannot state what share of it was achieved"]
     assert not cache.exists()
 
 
