@@ -14,7 +14,7 @@ HEAD = """\
 
 <!-- Written by tools/make_findings.py from the catalogue: make reference -->
 
-What loadsim finds out has a code, in brackets behind its sentence; `loadsim explain CODE` prints what this page has.
+Each finding has a code, in brackets after its sentence; `loadsim explain CODE` prints the code's entry on this page.
 `score.json` has each finding with its code, place and values. Words in capitals stand for values; `WHERE` is the place.
 """
 
@@ -26,7 +26,7 @@ MEANINGS = {
     Severity.DEGRADED: "The run is degraded: something is missing, within the limits.",
     Severity.MISSED: "The server missed criteria of the run.",
     Severity.WARNING: "Warnings do not change the verdict.",
-    Severity.NOTE: "Notes have an answer, what it lacks, or the next step.",
+    Severity.NOTE: "Notes state a result, its limits, or the next step.",
 }
 
 

@@ -40,9 +40,9 @@ from loadsim.model.draws import draw
 
 StoppedBy = Literal["broken", "criteria", "generator", "limit", "noise", "order", "refused"]
 """The reason for the end: higher numbers miss the criteria, cannot be generated, or were not to be measured. `refused`:
-no run can be made with the next number, for example since it would have too few hits; it may be below a number that
+no run can be made with the next number, for example because it would have too few hits; it may be below one that
 failed. `noise`: results contradict each other, or do not decide, so the interval is wider than wanted. `order`: results
-depend on the order of the runs (`capacity.order`), so that they agree proves nothing. `broken`: something that must
+depend on the order of the runs (`capacity.order`), so their agreement proves nothing. `broken`: something that must
 never happen did, with a number that otherwise passed; no majority can outvote lost mail."""
 
 AGREEING = 2
@@ -68,7 +68,7 @@ Successive runs are alike, and vary less than the server does. With correlations
 intervals contain the capacity (decision 51)."""
 
 STEEPEST = 3.0
-"""The steepest rise of figures from end to end, as a power of the users, that shows how close each run came.
+"""The steepest rise of figures from end to end, as a power of the users, for which they tell how far the limit is.
 
 A server with a steeper rise fails abruptly, and its figures give no warning."""
 

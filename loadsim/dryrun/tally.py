@@ -96,7 +96,7 @@ class Tally:
         hour.traffic["bytes_received"] += self._data_bytes
 
     def command(self, record: CommandFields) -> None:
-        """Count a protocol command. The message of a DATA is recorded as accepted next."""
+        """Count a protocol command. After DATA, the next record says that the message was accepted."""
         command, user, started_ns, _, _, sent_bytes, _ = record
         hour = self._hour if self._begin_ns <= started_ns < self._end_ns else self._hour_of(started_ns)
         hour.commands[command] += 1

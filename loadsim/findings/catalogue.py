@@ -68,7 +68,7 @@ class Code(Enum):
 
     # The run ended early, or its end is unknown.
     ABORTED = _aborted("abort_on ended the run early: {why}", "use fewer users, or fix the server")
-    STOPPED = _ended("the run was stopped by hand before its end", "let the run finish")
+    STOPPED = _ended("someone stopped the run before it finished", "let the run finish")
     FAULT_ENDED = _fault("the run was ended early: {why}")
     FAULT_AT_END = _fault("{why}")
     NO_END = _fault(
@@ -172,7 +172,9 @@ class Code(Enum):
     MAIL_ALTERED = _missed(
         "{where}: message {message_id} in {folder} of user {user} differs from what was sent", FIND_CAUSE
     )
-    LINE_ENDS = _missed("{where}: message {message_id} in {folder} of user {user} has lines that lack CRLF", STORE_CRLF)
+    LINE_ENDS = _missed(
+        "{where}: message {message_id} in {folder} of user {user} has lines that do not end in CRLF", STORE_CRLF
+    )
     MAIL_SHOWN_ALTERED = _missed(
         "users fetched texts or files of {messages:message} that differ from what was sent, first {message_id} in"
         " {folder} of user {user}",
@@ -273,7 +275,7 @@ class Code(Enum):
     NONE_PLANNED = _note("the score will lack {tasks}: the plan has none in the window", MORE_HITS)
 
     # What the server did.
-    TASK_REFUSED = _warning("{where}: {refused} of {due:due task} were refused, most with: {answer}", LOOK_AT_LOG)
+    TASK_REFUSED = _warning("{where}: {refused} of {due:due task} were refused, most often with: {answer}", LOOK_AT_LOG)
     USERS_UNSERVED = _warning(
         "{unserved:user}, {unserved_share} of those with tasks or mail to judge by, had no usable service: tasks"
         " failed, or tasks or mail were late (user {first})",
@@ -318,7 +320,7 @@ class Code(Enum):
     )
 
     # What a figure of a probe lacks.
-    NO_PROBE = _note("the logs have no probe {where}")
+    NO_PROBE = _note("the logs have no data from probe {where}")
     NO_FIGURE = _note("the probe has no figure {figure}")
     MISNAMED_FIGURE = _note("the probe has no figure {figure}; it has {known}")
     NO_SAMPLES = _note("no samples for {gap_s} of the window", REPAIR)
@@ -457,7 +459,7 @@ class Code(Enum):
         "{samples:sample} in the window, at least {limit} needed in each tenth of it",
         "use a longer window (run.window)",
     )
-    SAMPLES_AT_ONCE = _note("its samples have equal times", REPAIR)
+    SAMPLES_AT_ONCE = _note("several of its samples have the same time", REPAIR)
     NO_DIVISOR = _note("there is nothing to divide by")
     DRIFTS = _note("it drifts over more than a tenth of the window", OTHER_WARM_UP)
     HARDLY_USED = _note(
@@ -503,7 +505,7 @@ class Code(Enum):
     NO_ROOM = _refused("the mailbox or the server's storage is full: {answer}", "raise the quota, or free storage")
     FOLDER_MISSING = _refused(
         "a folder is missing: {answer}",
-        "if it is the Inbox, let the server create it at log-on (autocreate); loadsim creates all others",
+        "if it is the Inbox, make the server create it at log-on (autocreate); loadsim creates all others",
     )
     RIGHT_MISSING = _refused(
         "the account lacks an access right: {answer}",

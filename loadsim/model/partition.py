@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CIRCLE = 2**32
-"""The number of places on the circle of users, from 0 on."""
+"""The number of places on the circle of users, counted from 0."""
 
 BLOCK = 1 << 20
 """The number of users that are examined together."""
@@ -71,8 +71,8 @@ def all_users(users: int) -> Assignment:
     """Return the assignment of all users, to be divided by `Assignment.cut`.
 
     Engines do not get consecutive users: the first users are the lists' members, who receive more mail. Nor do they get
-    every n-th user: profiles repeat periodically, so a stride could select only one. Steps by the golden ratio share a
-    period with nothing.
+    every n-th user: profiles repeat periodically, so a stride could select only one. Steps by the golden ratio have no
+    period in common with anything.
     """
     return Assignment(users, GOLDEN_STEP, 0, CIRCLE)
 

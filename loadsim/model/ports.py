@@ -281,7 +281,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a service, and how to connect: the keys of `server.imap` and so on, and what derives from them.
+    """The address of a service, and how to connect: the keys of `server.imap` and so on, and values derived from them.
 
     `authorities` is the content of `ca_file` (PEM certificates), for machines without the file; None if not read yet.
     `connection` (SMTP) is per-message or kept; None leaves it to the mail program. `auth` (SMTP): authenticate if the

@@ -7,7 +7,7 @@ as long as a named tuple, and a fraction of the time of a dataclass.
 from __future__ import annotations
 
 GENERATOR = "generator"
-"""The outcome of a task in which the generator itself failed, which is not the server's result."""
+"""The outcome of a task in which the generator itself failed; it says nothing about the server."""
 
 OUTCOMES = ("ok", "refused", "lost", "timeout", "unfinished", "skipped", GENERATOR)
 """Outcomes of tasks. `unfinished` and `skipped`: the task was running, or had not started, when the run ended."""

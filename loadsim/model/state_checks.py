@@ -53,7 +53,7 @@ class StateChecks:
     silent: int = 3
     record: Callable[[], object] = lambda: None
     violations: dict[str, Violation] = field(default_factory=dict)  # by rule
-    _known: dict[int, object] = field(default_factory=dict)  # by user, of those that are checked
+    _known: dict[int, object] = field(default_factory=dict)  # by checked user
 
     def of(self, user: int, make: Callable[[], T]) -> T | None:
         """Return a driver's knowledge of a user, which all their sessions share; None if they are not checked."""

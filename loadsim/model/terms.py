@@ -43,7 +43,7 @@ MONITOR_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 """A monitor's name, which follows an @ in the names of its probes."""
 
 RECEIVED, SAVED, COPIED, SCHEDULES, EMPTIED = STORED = ("received", "saved", "copied", "schedules", "emptied")
-"""The reasons why mailboxes grow or, last, shrink; a new schedule replaces the previous one."""
+"""The causes of mailbox growth and, last, shrinkage; a new schedule replaces the previous one."""
 
 FaultOnPurpose = Literal[
     "mail-altered", "line-ends", "mail-duplicated", "mail-misfiled", "flag-lost", "flag-unexpected", "mail-unexpected"

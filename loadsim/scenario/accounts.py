@@ -223,10 +223,9 @@ class AccountsSection:
     manifest_key: Text | None = None
     """Key that signs each mailbox's manifest; accounts without passwords need one. Default: each password."""
     token_file: Pattern | None = None
-    """File with the user's OAuth token, which may have the fields `{index}` and `{user}`; each log-on reads it.
-    """
+    """File with the user's OAuth token, read at each log-on; its path may have the fields `{index}` and `{user}`."""
     master: Text | None = None
-    """Name of a master user who logs on as each user, and whom all passwords belong to."""
+    """Name of a master user, who logs on as each user, and to whom all passwords belong."""
     master_separator: Text | None = None
     """Send user, separator and master as the log-on name, such as Dovecot's `*`."""
 

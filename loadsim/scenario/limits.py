@@ -41,7 +41,7 @@ class Limits:
     done: Share = 0.98
     """Invalid if a smaller share of the due tasks started."""
     load: Share = 0.95
-    """Invalid if a smaller share of the plan's tasks started, or of the companions' time had a session."""
+    """Invalid if a smaller share of the plan's tasks started, or companions had sessions for less of the time."""
     hits: Count = 20
     """Invalid if a scored task has fewer hits."""
     window_s: Duration = 30.0

@@ -135,7 +135,7 @@ class MailboxSection:
     """The mailboxes before the run; None leaves a key to the users' profiles."""
 
     inbox: _Messages | None = None
-    """Messages in each Inbox, of which the newest are unread: the profile's number. Default: the profile's."""
+    """Messages in each Inbox; the profile says how many of the newest are unread. Default: the profile's."""
     deleted_items: _Messages | None = None
     """Messages in Deleted Items. Default: the profile's."""
     folders: Annotated[int, whole(1, MOST_FOLDERS)] | None = None

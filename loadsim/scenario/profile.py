@@ -52,7 +52,7 @@ _LONGEST_NAME = 32
 
 
 def may_name_plugin_task(name: object) -> bool:
-    """Return True for a name that a plug-in's task may have, which excludes loadsim's own tasks and spans."""
+    """Return True for a name that a plug-in's task may have; the names of loadsim's tasks and spans are taken."""
     return (
         isinstance(name, str)
         and len(name) <= _LONGEST_NAME
@@ -238,7 +238,7 @@ class Profile:
     inbox_limit: Count | None = None
     """Messages in the Inbox above which the oldest are moved to Deleted Items. Default: no limit."""
     load_attachment: Share
-    """Share of read messages with attachments whose attachment is loaded."""
+    """Share of messages with an attachment whose attachment is loaded after reading."""
     start_state: StartState
     """The mailbox before the run."""
     new_mail: NewMail

@@ -283,7 +283,7 @@ class Server:
 
     @property
     def log_on(self) -> str | None:
-        """The log-on methods for a log's header, since they differ in work for the server; None for the defaults."""
+        """The log-on methods for a log's header, as they cost servers different work; None for the defaults."""
         if all(endpoint.auth and not endpoint.methods for endpoint in self.endpoints.values()):
             return None
         return ", ".join(

@@ -133,7 +133,7 @@ class SuiteDocument:
     seed: Count = 1
     """Seed of the random order of the cells in each repeat."""
     pause_s: Duration = 0.0
-    """Pause before each run but the first; with the probe postfix, it lasts until the send queue is empty, too."""
+    """Pause before each run but the first; with the probe postfix, it also waits until the send queue is empty."""
     retries: Annotated[int, whole(0, 100)] = 1
     """Most immediate repeats of an invalid or failed run."""
     stop_after: Positive = 3

@@ -1,4 +1,4 @@
-"""The runs of a suite: whole runs on this machine, between commands, in an order that exposes cells alike to drift."""
+"""The runs of a suite: whole runs on this machine, between commands, ordered so that drift affects all cells alike."""
 
 from __future__ import annotations
 

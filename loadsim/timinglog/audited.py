@@ -22,7 +22,7 @@ NAME = "audit.json"
 MOST_BYTES = 1 << 24
 
 MOST_UNKNOWN_SHARE = 0.01
-"""A run fails if commands failed so that a larger share of messages is in unknown places."""
+"""A run fails if, because commands failed, a larger share of messages is in unknown places."""
 
 AUDITED = (
     *(Code.MAIL_LOST, Code.MAIL_DUPLICATED, Code.MAIL_ALTERED, Code.LINE_ENDS, Code.MAIL_MISDELIVERED),

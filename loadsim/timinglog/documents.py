@@ -94,7 +94,7 @@ def at_least(count: int) -> Reader:
 # --- quantities: within these bounds, differences and sums are finite -------------------------------------------------
 
 LONGEST_S = 2**25
-"""The most seconds in a document. A run is shorter (see `model.schema.LONGEST_S`)."""
+"""The most seconds in a document. A run is shorter (see `documents.schema.LONGEST_S`)."""
 
 SHORTEST_DAY_S = 1e-6
 """The shortest day in a header. Figures divided by it must be finite."""

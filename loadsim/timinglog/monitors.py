@@ -2,7 +2,7 @@
 
 A monitor uses its own monotonic clock, and records the time of day each second. If it ran on a machine of the run, both
 have the same monotonic clock. Otherwise the time of day places its samples, by one offset for the whole run: if the
-clock is changed meanwhile, samples keep their distances.
+clock is changed meanwhile, samples are not shifted against each other.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ WHOLE_RECORDS = 1 << 21
 class Placement:
     """The place of a monitor's file on the time axis of a run.
 
-    `error_ms` is the largest error of the place by the clocks, 0 for monotonic clocks of one machine; None if unknown.
+    `error_ms` bounds the error of the place, by the clocks: 0 for monotonic clocks of one machine; None if unknown.
     `span_s` is the span of the whole file, in seconds from the common start.
     """
 

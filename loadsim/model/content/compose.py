@@ -57,7 +57,7 @@ class Attachment:
 
     @classmethod
     def of(cls, part: Part, encoded: bytes | bytearray) -> Attachment:
-        """Return a part of a message with labels that a header can hold; the message may have any."""
+        """Return a part of a message, without MIME fields that a header cannot hold."""
         encoding = part.encoding if part.encoding.lower() in _ENCODINGS else "binary"
         # A part with an unknown encoding has no known type (RFC 2045 section 6.4).
         known = encoding == part.encoding and _MEDIA_TYPE.fullmatch(part.content_type)

@@ -212,7 +212,7 @@ def _block(writer: Writer, left: int) -> Iterator[str]:
 
 
 def _filing(writer: Writer, size: int) -> Iterator[str]:
-    """Yield lines of exactly `size` bytes (at least 26) about a message's filing: words, and a number that fills up."""
+    """Yield lines of exactly `size` bytes (at least 26) about a message's filing: words, and a number as padding."""
     while size - 2 > LINE_BYTES:
         line = "Filed under: " + writer.word(WORDS["head"])
         while len(line) < LINE_BYTES - 18 and size - len(line) - 2 > _FILING_BYTES + 18:

@@ -23,7 +23,7 @@ _CHUNK_BYTES, _LINE_BYTES = 57, 78
 """RFC 2045 section 6.8: 57 bytes make a line of 76 characters, and CRLF."""
 
 _SAMPLES = 16
-"""The number of 4 KB texts that texts are cut from."""
+"""The number of 4 KB texts that others are cut from."""
 
 TEXT_HEADER = text_header(foreign=False)
 FILE_HEADER = (
