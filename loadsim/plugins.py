@@ -63,10 +63,8 @@ def _installed(kind: str, _: tuple[str, ...]) -> tuple[Plugin, ...]:
     from importlib.metadata import entry_points  # imports the package email
 
     installed = (
-        Plugin(
-            kind, entry.name, entry.dist.name if entry.dist else "?", entry.dist.version if entry.dist else "?", entry
-        )
-        for entry in entry_points(group=GROUPS[kind])
+        Plugin(kind, item.name, item.dist.name if item.dist else "?", item.dist.version if item.dist else "?", item)
+        for item in entry_points(group=GROUPS[kind])
     )
     return tuple(sorted(installed, key=lambda plugin: (plugin.name, plugin.package)))
 

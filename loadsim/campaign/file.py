@@ -55,11 +55,7 @@ def own_directory(out: Path | None, name: str) -> Iterator[Path]:
             yield out
         finally:
             if (out / FILE_NAME).exists():
-                for path in (
-                    out,
-                    *out.glob("*"),
-                    *out.glob("*/*"),
-                ):  # including additions to a directory that was theirs
+                for path in (out, *out.glob("*"), *out.glob("*/*")):  # also additions to a directory of theirs
                     hand_over(path)
             else:
                 discard(out, created)  # still locked: no other process is using it yet

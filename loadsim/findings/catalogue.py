@@ -79,8 +79,7 @@ class Code(Enum):
     # The generator failed.
     USERS_LOST = _fault("the generator lost {lost} of {users:user}; at most {limit_share} allowed")
     USERS_GIVEN_UP = _fault(
-        "the generator gave up on {given_up} of {users:user} after an internal error",
-        "report the error as a bug in loadsim",
+        "the generator gave up on {given_up} of {users:user} after an internal error", "report it as a bug in loadsim"
     )
     GENERATOR_FAILED = _fault("the load generator itself failed {times:time}: {kinds}")
     SHORTAGE = _too_slow(
@@ -166,37 +165,26 @@ class Code(Enum):
         "the scenario allows these faults in mail (run.audit_allow): {faults}", "read audit.csv in the run directory"
     )
     MAIL_LOST = _missed(
-        "{where}: message {message_id} is missing from {folder} of user {user}, or cannot be read", LOOK_AT_LOG
+        "{where}: message {message_id} is missing from {folder} of user {user}, or unreadable", LOOK_AT_LOG
     )
     MAIL_DUPLICATED = _missed("{where}: message {message_id} has an extra copy in {folder} of user {user}", LOOK_AT_LOG)
-    MAIL_ALTERED = _missed(
-        "{where}: message {message_id} in {folder} of user {user} differs from what was sent", FIND_CAUSE
-    )
-    LINE_ENDS = _missed(
-        "{where}: message {message_id} in {folder} of user {user} has lines that do not end in CRLF", STORE_CRLF
-    )
+    MAIL_ALTERED = _missed("{where}: message {message_id} in {folder} of user {user} is not what was sent", FIND_CAUSE)
+    LINE_ENDS = _missed("{where}: message {message_id} in {folder} of user {user} has lines without CRLF", STORE_CRLF)
     MAIL_SHOWN_ALTERED = _missed(
         "users fetched texts or files of {messages:message} that differ from what was sent, first {message_id} in"
         " {folder} of user {user}",
         FIND_CAUSE,
     )
-    MAIL_MISDELIVERED = _missed(
-        "{where}: message {message_id} is in {folder} of user {user}, but was for others", LOOK_AT_LOG
-    )
-    MAIL_MISFILED = _missed(
-        "{where}: message {message_id} is in {folder} of user {user}, but belongs in {wanted}", LOOK_AT_LOG
-    )
+    MAIL_MISDELIVERED = _missed("{where}: message {message_id}, for others, is in {folder} of user {user}", LOOK_AT_LOG)
+    MAIL_MISFILED = _missed("{where}: message {message_id} is in {folder} of user {user}, not in {wanted}", LOOK_AT_LOG)
     FLAG_LOST = _missed("{where}: message {message_id} in {folder} of user {user} lacks {wanted}", LOOK_AT_LOG)
     FLAG_UNEXPECTED = _missed(
         "{where}: message {message_id} in {folder} of user {user} has {wanted}, which no user set", LOOK_AT_LOG
     )
-    MAIL_UNEXPECTED = _missed(
-        "{where}: message {message_id} is in {folder} of user {user}, but should not be there", LOOK_AT_LOG
-    )
+    MAIL_UNEXPECTED = _missed("{where}: message {message_id} should not be in {folder} of user {user}", LOOK_AT_LOG)
     MAILBOX_UNREAD = _fault("the audit could not read the mailbox of {where}: {why}", "audit the run again")
     AUDIT_INCOMPLETE = _fault(
-        "the audit could not judge the mail of {left} of {accounts:account}: {why}",
-        "audit the run again (loadsim audit)",
+        "the audit could not judge the mail of {left} of {accounts:account}: {why}", "audit the run again"
     )
     AUTOMATIC_REPLIES = _warning(
         "automatic replies to loadsim's mail: {replies}; this mail is in no plan",
@@ -282,13 +270,11 @@ class Code(Enum):
         LOOK_AT_LOG,
     )
     SESSIONS_LOST = _warning("{sessions:session} lost; users had none for {down_share} of the window", LOOK_AT_LOG)
-    COMPANION_SESSIONS_LOST = _warning(
-        "{sessions} of the lost sessions belonged to additional mail programs", LOOK_AT_LOG
-    )
+    COMPANION_SESSIONS_LOST = _warning("{sessions} lost sessions belonged to additional mail programs", LOOK_AT_LOG)
     LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} failed", LOOK_AT_LOG)
     COMPANION_LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} by additional mail programs failed", LOOK_AT_LOG)
     LOG_OFFS_NOT_DONE = _warning(
-        "{not_done} of {tried:log-off} not completed, so stored mail was not checked", LOOK_AT_LOG
+        "{not_done} of {tried:log-off} not completed, so stored mail is unchecked", LOOK_AT_LOG
     )
     NO_SESSION_AT_END = _warning("{without} of {users:user} had no session at the end", LOOK_AT_LOG)
     NOT_ANNOUNCED = _warning("users found {messages:message} that the server did not announce", LOOK_AT_LOG)
@@ -311,9 +297,7 @@ class Code(Enum):
         "monitor {where} has no sample in the window: by the clocks, its file covers {begin_s} to {end_s}",
         "check whether its file belongs to another run, or whether a clock is wrong",
     )
-    MONITOR_WITHOUT_TIME = _warning(
-        "monitor {where}: its samples cannot be placed in time, because a time of day is missing"
-    )
+    MONITOR_WITHOUT_TIME = _warning("monitor {where}: its samples cannot be placed: a time of day is missing")
     MONITOR_GAP = _warning("monitor {where} has no sample from {begin_s} to {end_s}", REPAIR)
     MONITOR_CLOCK_APART = _warning(
         "the clocks of monitor {where} and of the run may differ (error: {error_ms})", "synchronise the clocks (NTP)"
@@ -395,8 +379,7 @@ class Code(Enum):
         "use a longer window (run.window)",
     )
     TASKS_WITHOUT_INTERVAL = _note(
-        "no confidence interval for the score: hits of {tasks} are too few, or unevenly spread over the window",
-        MORE_HITS,
+        "no confidence interval for the score: hits of {tasks} are few, or unevenly spread over the window", MORE_HITS
     )
 
     # A capacity search: its answer, why it ended, and what limits it.
@@ -420,9 +403,7 @@ class Code(Enum):
     )
     GENERATOR_TOO_SLOW = _warning("the load generator was too slow for more", "use --pin, more cores, or --cluster")
     MOST_MEASURED = _note("the search reached its maximum of {most}", "create more accounts, and raise --most")
-    NOT_MEASURABLE = _warning(
-        "{which} cannot be measured here", "add memory, allow more open files, or plan more hits (run.window)"
-    )
+    NOT_MEASURABLE = _warning("{which} cannot be measured here", "allow more memory, files or hits (run.window)")
     CORES_CONTENDED = _warning(
         "doubtful: other work shared the server's cores",
         "keep other work off the server's cores (--pin, or an idle machine), and search again",
@@ -456,8 +437,7 @@ class Code(Enum):
 
     # Sizing: what a figure lacks, and what makes it doubtful.
     FEW_SAMPLES = _note(
-        "{samples:sample} in the window, at least {limit} needed in each tenth of it",
-        "use a longer window (run.window)",
+        "{samples:sample} in the window, at least {limit} needed in each tenth", "use a longer window (run.window)"
     )
     SAMPLES_AT_ONCE = _note("several of its samples have the same time", REPAIR)
     NO_DIVISOR = _note("there is nothing to divide by")
@@ -529,9 +509,7 @@ class Code(Enum):
         "allow accounts to send from their own addresses to the scenario's domain",
     )
     BARE_LINE_FEEDS = _refused("the server sends lines that end in LF without CR: {answer}", STORE_CRLF)
-    PROTOCOL_BROKEN = _refused(
-        "the server broke the protocol: {answer}", "report this response to the server's developers"
-    )
+    PROTOCOL_BROKEN = _refused("the server broke the protocol: {answer}", "report this response to its developers")
     ANSWER_UNKNOWN = _refused("the server answered: {answer}", LOOK_AT_LOG)
     MACHINE_FAILED = _refused("this machine failed: {answer}")
 
@@ -618,9 +596,7 @@ class Code(Enum):
     STORED_DAMAGED = _missed(
         "{where} has {damaged:damaged or lost place}: {places}", "replace the disk, controller or file system"
     )
-    TUNING_FOUND = _note(
-        "the highest rate within the limits was found", "quote it with its threads, pause and scenario"
-    )
+    TUNING_FOUND = _note("the highest rate within limits was found", "quote it with its threads, pause and scenario")
     TUNING_NONE = _missed("even one thread is too much for the disks", FASTER_DISKS)
     TUNING_NO_LIMIT = _note("no run exceeded the limits on times: the disks can do more")
     TUNING_GENERATOR = _warning(
@@ -628,8 +604,7 @@ class Code(Enum):
     )
     TUNING_VOID = _warning("a run was invalid, so its times mean nothing", "fix the cause that its report names")
     KERNEL_ERRORS = _fault(
-        "the kernel logged errors: {errors}",
-        "check whether they come from the disks (dmesg), repair these, and run again",
+        "the kernel logged errors: {errors}", "see if they come from the disks (dmesg), repair these, and run again"
     )
     STORAGE_SHORT = _degraded(
         "the test took only {length_s}; published ones take 2 h, so that no cache of the host can hold everything",

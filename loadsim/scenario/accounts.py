@@ -163,9 +163,7 @@ def read_table(path: Path, domain: str, manifest_key: str | None = None) -> Acco
     try:
         columns = next(lines, [])
         if sorted(columns) not in (["password", "user"], ["address", "password", "user"]):
-            raise ConfigError(
-                f"{path}: line 1: expected the columns user, password and optionally address, found others"
-            )
+            raise ConfigError(f"{path}: line 1: expected columns user, password and optionally address, found others")
         rows = [(lines.line_num, dict(zip(columns, row, strict=True))) for row in lines if row]
     except ValueError:
         line = f"{path}: line {lines.line_num}"

@@ -30,8 +30,7 @@ ESTIMATE, AT_LEAST = "estimate", "at least"
 """The meanings of a number of users: an estimate, or a bound if others use the resource or it serves in parallel."""
 
 MOST_BY_OTHERS = 0.05
-"""The largest share of the server's cores that others may take: some of their work, such as a filter's, may follow the
-load."""
+"""The largest share of the server's cores that others may take: a filter's work, for example, may follow the load."""
 
 MOST_TWICE = 0.1
 """The largest share of the server's work that may count twice: the kernel's counts are only this exact."""
@@ -102,8 +101,7 @@ def resources_of(host: Series, users: int, window_s: Window) -> list[SizedResour
     resources = [_resource("processor", "cores", ESTIMATE, users, lambda: _processor(host, window_s), processor)]
     busy |= _thread(host, window_s)
     if "quota_cores" in host:
-        quota = _resource("processor quota", BUSY_SHARE, AT_LEAST, users, lambda: (_quota(host, window_s), 1.0))
-        resources.append(quota)
+        resources += [_resource("processor quota", BUSY_SHARE, AT_LEAST, users, lambda: (_quota(host, window_s), 1.0))]
     resources.append(_resource("memory", "GB", AT_LEAST, users, lambda: _memory(host, window_s), levels))
     for name, figure in busy.items():
         resources.append(_resource(name, BUSY_SHARE, AT_LEAST, users, partial(_busy, host, figure, window_s)))

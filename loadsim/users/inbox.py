@@ -38,9 +38,7 @@ class Inbox:
         self._staying: dict[MessageRef, Header] = {}  # removed from `_messages`, but perhaps still in the Inbox
         self._taken: set[str] = set()  # ids of messages that were listed
         self._renumbered: Counter[str] = Counter()  # copies by id, known before their references became void
-        self._announced: deque[tuple[int, int]] = (
-            deque()
-        )  # numbers of messages not listed since, and when; oldest first
+        self._announced: deque[tuple[int, int]] = deque()  # numbers of unlisted messages, and when: oldest first
 
     @property
     def announced(self) -> int:

@@ -198,7 +198,7 @@ while not (Path("{started}").exists() and Path("{started}").read_text()):
     [
         ({}, "run: expected a command such as wc -l /var/log/mail.log, found nothing"),
         ({"run": " "}, "run: expected a command such as wc -l /var/log/mail.log, found an empty text"),
-        ({"run": "echo '5"}, "run: expected a command, found unclosed quotation marks"),
+        ({"run": "echo '5"}, "run: expected a command, found quotation marks that are not closed"),
         ({"run": "no-such-command -x"}, "run: expected the command 'no-such-command' to be installed, found none"),
         ({"run": "echo 5", "name": "A"}, "name: expected a-z, 0-9 and _, found 'A'"),
         ({"run": "echo 5", "timeout_s": float("nan")}, "timeout_s: expected a number from 0.1 to 60, found nan"),

@@ -57,8 +57,8 @@ MINTED = {"user": "u{index}", "manifest_key": "x"}
 @pytest.mark.parametrize(
     ("imap", "accounts", "says"),
     [
-        ({"auth": "ntlm"}, OWN, "server.imap.auth: expected auto, or of external, oauthbearer"),
-        ({"auth": ["plain", "ntlm"]}, OWN, "server.imap.auth[1]: expected auto, or of"),
+        ({"auth": "ntlm"}, OWN, "server.imap.auth: expected auto, one of external, oauthbearer"),
+        ({"auth": ["plain", "ntlm"]}, OWN, "server.imap.auth[1]: expected auto, one of"),
         ({"auth": []}, OWN, "found an empty list"),
         ({"auth": ["plain", "plain"]}, OWN, "found a repeated one"),
         ({"auth": "xoauth2"}, OWN, "expected accounts.token_file for xoauth2, found none"),

@@ -197,7 +197,7 @@ def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with pytest.raises(ConfigError, match=r"topology\[1\].program: expected a name for each program, found 'own'$"):
         scenario(tmp_path, program(tmp_path, idle=False), program(tmp_path / "other"))
-    with pytest.raises(ConfigError, match="name: expected a name other than that of the default program"):
+    with pytest.raises(ConfigError, match="name: expected a name other than the default program"):
         load_program(str(program(tmp_path, "outlook-like", idle=False)))
 
 

@@ -213,7 +213,7 @@ def test_accounts_from_a_table(tmp_path: Path, file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("a,hunter2\n", "line 1: expected the columns user, password and optionally address, found others"),
+        ("a,hunter2\n", "line 1: expected columns user, password and optionally address, found others"),
         ("user,password\na,hunter2\na,hunter2\n", "line 3: expected each user once, found 'a' again"),
         (
             "user,password,address\na,hunter2,\nb,hunter2,A@loadsim.test\n",
