@@ -132,32 +132,32 @@ _KEYS: dict[type, Mapping[str, str]] = {}
 """The fields' keys in classes whose documents must not have other keys."""
 
 
-def closed(of: type[T]) -> type[T]:
+def closed(cls: type[T]) -> type[T]:
     """Decorate a dataclass whose documents must have no keys but its fields."""
-    _KEYS[of] = {field.name: field.name for field in fields(of)}  # type: ignore[arg-type]
-    return of
+    _KEYS[cls] = {field.name: field.name for field in fields(cls)}  # type: ignore[arg-type]
+    return cls
 
 
-def strict(of: type[T]) -> type[T]:
+def strict(cls: type[T]) -> type[T]:
     """Decorate a closed dataclass. A field's key is in its metadata; otherwise it is the name without `_s`."""
-    _KEYS[of] = keys_of(of)
-    return of
+    _KEYS[cls] = keys_of(cls)
+    return cls
 
 
-def keys_of(of: Any) -> dict[str, str]:
-    return {field.name: field.metadata.get("key", field.name.removesuffix("_s")) for field in fields(of)}
+def keys_of(cls: Any) -> dict[str, str]:
+    return {field.name: field.metadata.get("key", field.name.removesuffix("_s")) for field in fields(cls)}
 
 
 # --- readers ----------------------------------------------------------------------------------------------------
 
 
-def value_of(of: Any, document: Any) -> Any:
+def value_of(kind: Any, document: Any) -> Any:
     """Read a document as a value of a type. Raises `Wrong`."""
-    return reader(of)(document)
+    return reader(kind)(document)
 
 
 @cache
-def reader(of: Any) -> Reader:
+def reader(kind: Any) -> Reader:
     """Return the reader of a type.
 
     Types: bool, str, finite numbers, `Literal`, unions, tuples, mappings, and classes with fields: dataclasses, named
@@ -165,23 +165,23 @@ def reader(of: Any) -> Reader:
     or `strict`. An `Annotated` type has one of the annotations above, or functions that return their argument or raise
     `Wrong`.
     """
-    origin, arguments = get_origin(of), get_args(of)
-    if of in (int, float):
-        return _number(of, Within(-(2**63), 2**63 - 1) if of is int else Within(-1e300, 1e300))
-    if of in (str, bool):
-        return _only(lambda value: isinstance(value, of), "a text" if of is str else "true or false")
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in (int, float):
+        return _number(kind, Within(-(2**63), 2**63 - 1) if kind is int else Within(-1e300, 1e300))
+    if kind in (str, bool):
+        return _only(lambda value: isinstance(value, kind), "a text" if kind is str else "true or false")
     if origin is Literal:
         words = arguments[0] if len(arguments) == 1 else f"one of {', '.join(arguments)}"
         return _only(lambda value: isinstance(value, str) and value in arguments, words)
     if origin is Annotated:
         return _annotated(*arguments)
     if origin in (Union, UnionType):
-        return _one_of([reader(kind) for kind in arguments if kind is not NoneType], NoneType in arguments)
+        return _one_of([reader(member) for member in arguments if member is not NoneType], NoneType in arguments)
     if origin is tuple:
         return _list(reader(arguments[0])) if arguments[-1] is ... else _row(arguments, tuple)
     if origin in (Mapping, dict):
         return _mapping(*map(reader, arguments))
-    return _record(of)
+    return _record(kind)
 
 
 def _annotated(kind: Any, *checks: Any) -> Reader:
@@ -206,15 +206,15 @@ def _only(good: Callable[[Any], bool], words: str) -> Reader:
     return read
 
 
-def _number(of: Any, bounds: Within) -> Reader:
+def _number(kind: Any, bounds: Within) -> Reader:
     least, most, above = bounds.least, bounds.most, bounds.above
-    if of is int:
+    if kind is int:
         words = f"a whole number from {least} to {most}"
     else:
         words = f"a number {'above' if above else 'from'} {least:g} {'and at most' if above else 'to'} {most:g}"
 
     def read(value: Any) -> Any:
-        good = type(value) in (int, of) and least <= value <= most
+        good = type(value) in (int, kind) and least <= value <= most
         if not good or (above and value == least):
             raise Wrong(words, value)
         return value
@@ -277,25 +277,25 @@ def _mapping(read_key: Reader, read: Reader) -> Reader:
 
 
 @cache
-def _fields(of: Any) -> tuple[Mapping[str, tuple[str, Reader]], frozenset[str]]:
+def _fields(cls: Any) -> tuple[Mapping[str, tuple[str, Reader]], frozenset[str]]:
     """Return the names and readers of a class's fields by key, and the required keys."""
-    hints, keys = get_type_hints(of, include_extras=True), _KEYS.get(of, {})
-    if is_dataclass(of):
-        optional = {field.name for field in fields(of) if not field.default is field.default_factory is MISSING}
-        hints = {field.name: hints[field.name] for field in fields(of)}
+    hints, keys = get_type_hints(cls, include_extras=True), _KEYS.get(cls, {})
+    if is_dataclass(cls):
+        optional = {field.name for field in fields(cls) if not field.default is field.default_factory is MISSING}
+        hints = {field.name: hints[field.name] for field in fields(cls)}
     else:
-        optional = {*getattr(of, "_field_defaults", ()), *getattr(of, "__optional_keys__", ())}
+        optional = {*getattr(cls, "_field_defaults", ()), *getattr(cls, "__optional_keys__", ())}
     readers = {keys.get(name, name): (name, reader(hint)) for name, hint in hints.items()}
     return readers, frozenset(key for key, (name, _) in readers.items() if name not in optional)
 
 
-def _record(of: Any) -> Reader:
+def _record(cls: Any) -> Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise Wrong("a mapping", value)
-        readers, needed = _fields(of)  # computed for the first document of the class: this takes a millisecond
+        readers, needed = _fields(cls)  # computed for the first document of the class: this takes a millisecond
         # The key that a misspelt one stands for is not reported as missing, too.
-        strange = [key for key in value if key not in readers] if of in _KEYS else []
+        strange = [key for key in value if key not in readers] if cls in _KEYS else []
         meant = {key: nearest(key, readers) for key in strange[:MOST_SHOWN]}  # a slow search
         mistakes = [_unknown(key, readers, meant.get(key)) for key in strange]
         made = {}
@@ -309,7 +309,7 @@ def _record(of: Any) -> Reader:
                 mistakes.append(Wrong("a value", None, key))
         if mistakes:
             raise mismatches(mistakes)
-        return of(**made)
+        return cls(**made)
 
     return read
 

@@ -134,10 +134,10 @@ class Origin:
         return f"{self.file}: {path_text(key)}" if key else self.file
 
 
-def parse(of: Any, document: object, origin: Origin, at: Key = ()) -> Any:
+def parse(kind: Any, document: object, origin: Origin, at: Key = ()) -> Any:
     """Read a document, which is at this key path, as a value of a type. Raises `ConfigError` with all mistakes."""
     try:
-        return value_of(of, document)
+        return value_of(kind, document)
     except Wrong as wrong:
         raise together([_problem(mistake, origin) for mistake in wrong.within(document, *at)]) from None
 

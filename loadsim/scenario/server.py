@@ -228,8 +228,8 @@ _COMMON = (*("host", "tls", "ca_file", "tls_server_name", "tls_verify"), *("clie
 """Keys that an endpoint shares with the file for all services, but for MAPI's `host` and `tls`, which `url` has."""
 
 
-def _common(of: _Imap | _Smtp | _Mapi | Endpoint) -> dict[str, Any]:
-    return {key: getattr(of, key) for key in _COMMON}
+def _common(service: _Imap | _Smtp | _Mapi | Endpoint) -> dict[str, Any]:
+    return {key: getattr(service, key) for key in _COMMON}
 
 
 def _imap(section: _Imap) -> Endpoint:
@@ -378,21 +378,23 @@ def server_document(server: Server) -> dict[str, Any]:
     return {service: _endpoint_document(service, endpoint) for service, endpoint in server.endpoints.items()}
 
 
-def _endpoint_document(service: str, of: Endpoint) -> dict[str, Any]:
-    common = {**_common(of), "tls_verify": of.tls_verify or INSECURE}
+def _endpoint_document(service: str, endpoint: Endpoint) -> dict[str, Any]:
+    common = {**_common(endpoint), "tls_verify": endpoint.tls_verify or INSECURE}
     if service == "mapi":
-        auth = of.methods[0] if of.methods else "basic"
-        return {"url": mapi_url(of), "auth": auth, **{key: common[key] for key in common if key not in ("host", "tls")}}
-    own: dict[str, Any] = {"auth": list(of.methods) or of.auth, "connection": of.connection}
+        auth = endpoint.methods[0] if endpoint.methods else "basic"
+        others = {key: value for key, value in common.items() if key not in ("host", "tls")}
+        return {"url": mapi_url(endpoint), "auth": auth, **others}
+    own: dict[str, Any] = {"auth": list(endpoint.methods) or endpoint.auth, "connection": endpoint.connection}
     if service == "imap":
         own = {
-            "auth": list(of.methods) or AUTO,
-            "preparation_connections": of.preparation_connections,
-            "ignore_capabilities": sorted(of.ignored),
+            "auth": list(endpoint.methods) or AUTO,
+            "preparation_connections": endpoint.preparation_connections,
+            "ignore_capabilities": sorted(endpoint.ignored),
         }
-    return {"host": of.host, "port": of.port, **common, **own}
+    return {"host": endpoint.host, "port": endpoint.port, **common, **own}
 
 
-def mapi_url(of: Endpoint) -> str:
+def mapi_url(endpoint: Endpoint) -> str:
     """Return the URL of a service for MAPI over HTTP, as in a file."""
-    return f"{'http' if of.tls == 'none' else 'https'}://{bracketed(of.host)}:{of.port}{of.path}"
+    scheme = "http" if endpoint.tls == "none" else "https"
+    return f"{scheme}://{bracketed(endpoint.host)}:{endpoint.port}{endpoint.path}"

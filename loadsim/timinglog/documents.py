@@ -69,10 +69,10 @@ def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
     return [harmless(name, inner, levels - 1) for inner in value]
 
 
-def read_as(of: type[T], value: Any, where: str) -> T:
+def read_as(kind: type[T], value: Any, where: str) -> T:
     """Read a JSON value as a value of a type. Raises `LogError` with `where`, the keys, expected and found."""
     try:
-        made: T = value_of(of, value)
+        made: T = value_of(kind, value)
     except Wrong as wrong:
         first, *_ = wrong.within(value)
         path = "".join(f": {printable(str(key))[:LONGEST_SHOWN]}" for key in first.keys)

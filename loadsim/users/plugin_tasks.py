@@ -57,9 +57,8 @@ def task_of(plug_in: Plugin) -> Task:
         raise ConfigError(f"task {plug_in.name}: expected {expected_plugin_task()}, found it in {plug_in.origin}")
     act = plug_in.load()
     if not inspect.iscoroutinefunction(act):
-        raise ConfigError(
-            f"task {plug_in.name}: expected {plug_in.entry.value} to be an async function, found {act!r:.60}"
-        )
+        expected = f"{plug_in.entry.value} to be an async function"
+        raise ConfigError(f"task {plug_in.name}: expected {expected}, found {act!r:.60}")
     return Task(plug_in.name, partial(_act, plug_in, act, set()))
 
 

@@ -239,13 +239,13 @@ def test_the_same_file_twice_is_refused(tmp_path: Path) -> None:
     place = run_at(tmp_path)
     for name in ("mx1", "copy"):
         monitor_at(place / "logs" / f"{name}.tlog", seconds())
-    with pytest.raises(LogError, match="expected each file once, found that of the monitor mx1 twice"):
+    with pytest.raises(LogError, match="expected each file once, found the file of monitor mx1 twice"):
         judged(place)
 
 
 def test_a_monitor_alone_is_no_run(tmp_path: Path) -> None:
     path = monitor_at(tmp_path / "mx1.tlog", seconds())
-    with pytest.raises(LogError, match=r"^expected logs of a run, found only those of the monitor mx1$"):
+    with pytest.raises(LogError, match=r"^expected logs of a run, found only those of monitor mx1$"):
         read_logs([path])
 
 
@@ -264,7 +264,7 @@ def test_two_machines_of_one_name_are_refused(tmp_path: Path) -> None:
     place = run_at(tmp_path)
     for name, boot, ends_s in (("a", "boot-a", 20), ("b", "boot-b", 50)):
         monitor_at(place / "logs" / f"{name}.tlog", seconds(-5, ends_s), boot=boot, epoch_ns=10**12 * ends_s)
-    with pytest.raises(LogError, match=r"^merge: expected one machine of the monitor mx1, found files of two that"):
+    with pytest.raises(LogError, match=r"^merge: expected one machine for monitor mx1, found files of two that"):
         judged(place)
 
 
