@@ -1,4 +1,4 @@
-"""The commands: one module for each verb."""
+"""The command line: one module per verb."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ INVALID = 3
 """The exit status of a run whose figures must not be quoted."""
 
 OUR_FAULT = 70
-"""The exit status for a bug in loadsim (EX_SOFTWARE), different from all statuses about a server."""
+"""The exit status for a bug in loadsim (EX_SOFTWARE); no verdict on a server has it."""
 
 INTERRUPTED = 130
-"""The exit status after Ctrl-C before anything was measured (128 + SIGINT)."""
+"""The exit status if Ctrl-C comes before anything was measured (128 + SIGINT)."""
 
 MOST_CHOICES = 9
-"""Of more choices than these, an error names the most similar one only."""
+"""If an option has more choices than this, an error names only the closest one."""
 
 VERBS = {
     "run": "run a scenario, and print its score and verdict",
     "suite": "run a matrix of servers, users and settings, with repeats; resume it after a crash",
     "capacity": "find the largest number of users that meets the criteria, with an interval",
-    "storage": "test whether disks can carry so many mailboxes, without a mail server",
-    "size": "compute from a measured run how many users would fill each resource of the server",
+    "storage": "test whether disks can carry the mailboxes, without a mail server",
+    "size": "compute from a measured run how many users would fill each server resource",
     "plan": "compute the load of a scenario in virtual time, without a server",
-    "check": "try a server out for a scenario: what works, and what to change?",
-    "new": "write a scenario for a mail server of your own",
+    "check": "try out a server for a scenario: what works, and what must change?",
+    "new": "write a scenario for your own mail server",
     "init": "bring every mailbox of a scenario to its start state",
     "clean": "remove what loadsim put into the mailboxes, and nothing else",
     "topology": "export the accounts and distribution lists of a scenario",
-    "show": "list the shipped files, or show one",
+    "show": "list shipped files, or show one",
     "monitor": "sample probes on the server's machine, and write the log to standard output, until Ctrl-C",
     "server": "start a mail server for a scenario, until Ctrl-C",
-    "log": "read timing logs: check, answer, export",
-    "audit": "account for every mail of a run: lost, doubled, altered, or with others?",
+    "log": "check, summarise or export timing logs",
+    "audit": "account for every message of a run: was any lost, duplicated, altered or misdelivered?",
     "compare": "compare two sets of runs: is the second slower, and by how much?",
-    "explain": "say what a finding means, and what to do about it",
-    "report": "make a report of one or several runs: HTML or Markdown",
+    "explain": "explain what a finding means, and what to do about it",
+    "report": "report on one or more runs, in HTML or Markdown",
     "cluster": "coordinate several client machines: controller, certificates, logs",
     "client": "make load as a client machine of a cluster, until Ctrl-C",
 }
-"""The commands and their help. The module of a command is imported when it is given, so that `--help` is fast."""
+"""The commands and their help. A command's module is imported only when the command is given: `--help` stays fast."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports an error in one line that names `--help`. The parsers of verbs are of this class, too."""
+    """Reports an error in one line that names `--help`. Parsers of verbs have this class, too."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -72,18 +72,18 @@ class _Parser(argparse.ArgumentParser):
         self.exit(BAD_INPUT)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Reject unknown options here: the parser of the verb, not of all verbs, names its `--help`."""
-        found, unknown = super().parse_known_args(args, namespace)
+        """Reject unknown options here, so that the error names the verb's own `--help`."""
+        known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             words = " ".join(unknown)
             option = f"--{unknown[0].partition('=')[0].lstrip('-')}" if unknown[0].startswith("-") else ""
             near = get_close_matches(option, self._option_string_actions, n=1, cutoff=0.79)
             hint = f" (perhaps {near[0]})" if near else ""
             self.error(f"unrecognized arguments: {words}{hint}")
-        return found, unknown
+        return known, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Name the choice that a wrong one is most similar to, in place of many others."""
+        """Suggest the closest choice, instead of a long list."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as failure:
@@ -107,10 +107,10 @@ class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of all commands; with `only`, the others have a name and no arguments."""
+    """Return the parser of all commands; with `only`, the other commands have no arguments."""
     top = _Parser(
         prog="loadsim",
-        description="Simulated mail users on a real mail server: how many can it take, and did the upgrade slow it?",
+        description="Simulated mail users on a real server: how many can it take, and did the upgrade slow it down?",
     )
     top.add_argument("--version", action="version", version=f"loadsim {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
@@ -122,7 +122,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def open_standard_streams() -> None:
-    """Open missing standard streams on the null device: otherwise, the next file opened would take their place."""
+    """Open missing standard streams on the null device: otherwise, the next opened file would take their place."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -131,7 +131,7 @@ def open_standard_streams() -> None:
                 os.close(nowhere)
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names may have characters that the terminal lacks
+        if isinstance(stream, io.TextIOWrapper):  # names may have characters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -139,10 +139,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit status.
 
     0: pass; 1: criteria missed; 2: bad input; 3: run invalid or ended early; 4: comparison or capacity undecided;
-    70: a bug in loadsim; 130: Ctrl-C before there was any load.
+    70: a bug in loadsim; 130: Ctrl-C before any load.
     """
     open_standard_streams()
-    # Our matrices are small. Without room for threads, OpenBLAS ends the process by SIGINT.
+    # Our matrices are small. If OpenBLAS cannot start its threads, it ends the process by SIGINT.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if argv is None:
         blot_command_line()
@@ -155,7 +155,7 @@ def _run(given: Sequence[str]) -> int:
     try:
         with machine_failures(ConfigError):
             args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
-            Path.cwd()  # raises before any work if it was removed
+            Path.cwd()  # fails before any work if the directory was removed
             status = args.run(args)
             sys.stdout.flush()
     except LoadSimError as error:
@@ -177,7 +177,7 @@ def _run(given: Sequence[str]) -> int:
 
 
 def flush_standard_streams() -> None:
-    """Flush the standard streams, and discard output that nothing takes: it would change Python's exit status."""
+    """Flush the standard streams, and discard output that cannot be written: it would change Python's exit status."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

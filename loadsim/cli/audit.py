@@ -1,4 +1,4 @@
-"""`loadsim audit`: hold the mailboxes of a server against the records of a run."""
+"""`loadsim audit`: compare a server's mailboxes with the records of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.timinglog.merge import read_logs
 
 VARIABLE = "LOADSIM_PASSWORD"
-"""The environment variable with the pattern of the passwords, unless --set names another source."""
+"""The environment variable with the password pattern, unless --set names another source."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_audit(args: argparse.Namespace) -> int:
-    """Audit a run, print what was found, and renew the run's results.
+    """Audit a run, print the faults, and update the run's results.
 
-    Return 0 for nothing, 1 for faults, 3 if mailboxes could not be judged.
+    Return 0 if there are none, 1 if there are faults, 3 if mailboxes could not be judged.
     """
     directory: Path = args.run_directory
     log = read_logs([directory])
@@ -51,7 +51,7 @@ def run_audit(args: argparse.Namespace) -> int:
     services = services_of(scenario)
     with shown_progress() as progress:
         record = run(audit(directory, log, scenario, services, progress))
-    written = write_summary(directory, Warnings()).written  # what the run has written does not know of it
+    written = write_summary(directory, Warnings()).written  # the run's own summary is older than the audit
     made, line = report_on(directory) if (directory / REPORT_NAME).exists() else (True, "")
     if not made:
         print_line(line)
@@ -62,14 +62,14 @@ def run_audit(args: argparse.Namespace) -> int:
 
 
 def _scenario(path: Path, overrides: Sequence[str]) -> Scenario:
-    """Read the scenario of a run directory, which has no passwords. Raises `ConfigError` without a source of them."""
+    """Read the scenario of a run directory, which has no passwords. Raises `ConfigError` if no source is given."""
     scenario = load_scenario(str(path), overrides)
     has_password = not isinstance(scenario.accounts, AccountPattern) or scenario.accounts.password != MASK
     if has_password or scenario.server == EMBEDDED:  # which `services_of` rejects
         return scenario
     if VARIABLE not in os.environ:
         raise ConfigError(
-            f"{path}: accounts: expected a source of the passwords, which a run directory lacks, found none: set"
-            f" {VARIABLE}, or use --set accounts.password_env=NAME, or --set accounts.password_file=FILE"
+            f"{path}: accounts: expected a source of the passwords, which a run directory does not hold, found none:"
+            f" set {VARIABLE}, or use --set accounts.password_env=NAME, or --set accounts.password_file=FILE"
         )
     return load_scenario(str(path), [*overrides, f"accounts.password_env={VARIABLE}"])

@@ -1,4 +1,4 @@
-"""The options, the view of runs and the ends that `capacity` and `suite` share."""
+"""The options and the view of runs that `capacity` and `suite` share."""
 
 from __future__ import annotations
 
@@ -26,18 +26,21 @@ from loadsim.scenario.scenario import Scenario
 C = TypeVar("C", bound=Campaign)
 
 ENDED_EARLY = 3
-"""The exit status of a campaign that was interrupted in a run."""
+"""The exit status of a campaign that was interrupted during a run."""
 
 
 def add_campaign(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="directory of the runs, new, or of others to resume; default: in runs"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="directory for the runs, or the one to resume; default: a new one in runs",
     )
-    parser.add_argument("--quiet", action="store_true", help="print only ended runs, answer, warnings and errors")
+    parser.add_argument("--quiet", action="store_true", help="print only finished runs, answer, warnings and errors")
 
 
 class CampaignView(CampaignWatcher):
-    """Shows a campaign: its ended runs on standard output, and the progress on standard error."""
+    """Shows the finished runs of a campaign on standard output, and its progress on standard error."""
 
     def __init__(self, args: argparse.Namespace, name: str) -> None:
         super().__init__()
@@ -72,12 +75,12 @@ class CampaignView(CampaignWatcher):
             yield LiveRun(scenario, view)
 
     def made(self, make: Callable[[], C]) -> C | None:
-        """Return the campaign that has ended; None if a user ended it in a run. A line says how to resume it."""
+        """Return the finished campaign, or None if it was interrupted; a line then says how to resume it."""
         try:
             return make()
         except Interrupted as interrupted:
-            last = "after a run, which is kept" if interrupted.kept else "in a run, which will be repeated"
-            print_line(f"loadsim: interrupted {last}; {self.resume} goes on")
+            last = "after a run, which is kept" if interrupted.kept else "during a run, which will be repeated"
+            print_line(f"loadsim: interrupted {last}; {self.resume} continues")
             return None
         except (KeyboardInterrupt, ConfigError, RunInvalid):
             if self.campaign is not None:

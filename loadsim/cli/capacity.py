@@ -28,26 +28,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--most",
         type=users,
         metavar="N",
-        help="largest number of users to measure, whose accounts must exist; default: the scenario's users",
+        help="largest number of users to measure; their accounts must exist; default: the scenario's users",
     )
     parser.add_argument(
         "--width",
         type=_width,
         default=0.2,
         metavar="SHARE",
-        help="length of the interval, as a share of its middle; default: 20%%, which is +-10%%",
+        help="width of the interval, as a share of its middle; default: 20%%, which is +-10%%",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="end with two equal results at each end, instead of five, usually without an interval (exit status 4)",
+        help="stop after two equal results at each end, not five; usually gives no interval (exit status 4)",
     )
     parser.add_argument(
         "--pause",
         type=_pause,
         metavar="TIME",
-        help="pause before each run but the first; with the probe postfix here, until the send queue is empty;"
-        f" default: {SETTLING_S:g}s with it, else {PAUSE_S:g}s, none on the embedded server",
+        help="pause between runs; with the probe postfix here, it ends once the send queue is empty;"
+        f" default: {SETTLING_S:g}s with that probe, else {PAUSE_S:g}s; none on the embedded server",
     )
     add_engines(parser)
     add_cluster_runs(parser)
@@ -67,11 +67,11 @@ def _pause(text: str) -> float:
 
 
 def run_capacity(args: argparse.Namespace) -> int:
-    """Search, with a line for each run, and print the answer. Return 0, 1, 3 or 4."""
+    """Search, printing a line for each run, and print the answer. Return 0, 1, 3 or 4."""
     scenario = given_scenario(args)  # warns of exposed passwords once, not for each run
     runner = cluster_runner(args, scenario)
     if runner and args.clients is None:
-        raise ConfigError("--clients: expected the number of clients, as all runs need the same ones, found none")
+        raise ConfigError("--clients: expected the number of clients, which all runs share, found none")
     wanted = Wanted(
         first=args.first,
         most=args.most,

@@ -1,4 +1,4 @@
-"""`loadsim check`: try out a server for a scenario, and leave nothing there."""
+"""`loadsim check`: try out a server for a scenario, and leave nothing on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENDED = "This check ended early, and judges no mail."
 CAN_RUN, CANNOT_RUN = "This scenario can run on this server", "This scenario cannot run on this server"
 
 LONGEST_GREETING = 120
-"""Longer ones are cut: some servers list their libraries."""
+"""Longer greetings are cut: some servers list their libraries."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole(1, 3600),
         default=int(WAIT_S),
         metavar="SECONDS",
-        help="longest wait for an answer or a message (default: %(default)s)",
+        help="longest wait for a response or a message (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Check the server, and print what was found. Return `LACKS` if it lacks or breaks something."""
+    """Check the server, and print the findings. Return `LACKS` if it lacks or breaks something."""
     scenario = given_scenario(args)
     with junit_file(args.junit, "check") as write_junit:
         return _check(args, scenario, write_junit)
@@ -77,7 +77,7 @@ def _check(args: argparse.Namespace, scenario: Scenario, write_junit: Callable[[
             print(shown(Document(name, "", verdict, tone, (Section("Findings", blocks, brief=True),), label="")))
 
     name, greetings, report = check_scenario(scenario, progress, float(args.wait), show)
-    with shown_share("Planning a run, to warn beforehand") as planning:
+    with shown_share("Planning a run, to forecast problems") as planning:
         load = quick_load(scenario, planning)
     found = (*forecast(scenario, load), *(one for one in scenario.findings if one.code is Code.NO_LISTS))
     show(name, report, greetings, found)
@@ -87,7 +87,7 @@ def _check(args: argparse.Namespace, scenario: Scenario, write_junit: Callable[[
 
 
 def _junit(report: ServerReport) -> str:
-    """Return a case for each task and each other observation."""
+    """Return one test case per task and per other observation."""
     from loadsim.report.junit import Case, junit  # not without the option
 
     seen = [*((task.task, task.failure) for task in report.tasks), *((one.subject, one) for one in report.observed)]
@@ -117,7 +117,7 @@ def described(
         **tasks,
         "Mail": _rows(report.mail),
         "Monitors": _rows(report.monitors),
-        "May remain (loadsim clean removes what has its tag)": report.leftovers,
+        "May remain (loadsim clean removes messages with its tag)": report.leftovers,
         "Notes": [one.text for one in found if one.cause is None and report.can_run],
     }.items():
         if lines:
@@ -126,7 +126,7 @@ def described(
 
 
 def _verdict(report: ServerReport, why: str) -> str:
-    """Return if the scenario can run, and `why` a run cannot become valid, or ""."""
+    """Return a sentence: can the scenario run, and `why` can its run not become valid ("" if it can)?"""
     if report.ended:
         return ENDED
     if not report.can_run:
@@ -140,7 +140,7 @@ def _rows(observations: Iterable[Observation]) -> list[str]:
     for observation in observations:
         text = observation.seen
         if observation.is_fault:
-            text = f"LACKS: {text}"
+            text = f"FAILED: {text}"
         elif observation.finding:
             text = f"{text}; {observation.finding.text}"
         rows.append(f"{observation.subject}: {text}")
@@ -149,8 +149,8 @@ def _rows(observations: Iterable[Observation]) -> list[str]:
 
 def _task(task: TriedTask) -> str:
     if task.failure is not None:
-        lacks = "LACKS: " if task.failure.is_fault else ""
-        return f"{task.task}: {lacks}{task.failure.subject.partition(', ')[2]}: {task.failure.seen}"
+        failed = "FAILED: " if task.failure.is_fault else ""
+        return f"{task.task}: {failed}{task.failure.subject.partition(', ')[2]}: {task.failure.seen}"
     return f"{task.task}: {task.seconds:.3f} s, {', '.join(task.commands) or 'nothing to send'}"
 
 

@@ -1,4 +1,4 @@
-"""`loadsim clean`: remove from a scenario's accounts what loadsim put there, and nothing else."""
+"""`loadsim clean`: remove what loadsim put into a scenario's accounts, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_clean(args: argparse.Namespace) -> int:
-    """Clean all accounts. Print a line for each that held anything or failed, and the total.
+    """Clean all accounts. Print the total, and a line for each account that held anything or failed.
 
     Raises `ConfigError` if an account fails.
     """

@@ -1,4 +1,4 @@
-"""`loadsim client`: join a cluster, and make a part of the load of its runs."""
+"""`loadsim client`: join a cluster, and make part of the load of its runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loadsim.cluster.security import Access
 
 RUNS = "client-runs"
-"""The directory of runs whose logs the controller has not collected."""
+"""The directory of runs whose logs the controller has yet to collect."""
 
 STORAGE_TEST = (sys.executable, "-P", "-m", "loadsim.storage.member")
 
@@ -57,9 +57,9 @@ def run_client(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _own_directory(runs: Path) -> Iterator[Path]:
-    """Create the directory if it is missing, and lock it while the block lasts.
+    """Create the directory if it is missing, and lock it for the block. Raises `ConfigError`.
 
-    Two clients in one directory would take each other's workers for their own. Raises `ConfigError`.
+    Two clients in one directory would mistake each other's workers for their own.
     """
     try:
         runs.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`loadsim cluster`: the controller of several client machines, their certificate, and logs left on them."""
+"""`loadsim cluster`: the controller of several client machines, their certificate, and the logs left on them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_certs(up)
     up.set_defaults(run=run_up)
 
-    collecting = verbs.add_parser("collect", help="collect the logs of a run that its clients still have")
+    collecting = verbs.add_parser("collect", help="collect the logs of a run that are still on its clients")
     add_cluster(collecting, required=True)
     collecting.add_argument("name", nargs="?", metavar="RUN", help="ID of the run; without it, list the runs")
     collecting.add_argument("--out", type=Path, metavar="DIR", help="run directory, old or new; default: runs/RUN")
@@ -51,13 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_collect(args: argparse.Namespace) -> int:
-    """Collect a run, and return the exit status of its verdict; without a run, list the runs."""
+    """Collect a run, and return the exit status of its verdict. Without a run, list the runs."""
     access = cluster_access(args, args.cluster)
     from loadsim.runs.collect import collect_run, runs_on_clients
 
     if args.name is None:
         if args.out is not None:
-            raise ConfigError(f"--out {args.out}: expected RUN, too, found none")
+            raise ConfigError(f"--out {args.out}: expected RUN as well, found none")
         for line in _runs_table(runs_on_clients(access)):
             print(line)
         return 0
@@ -78,7 +78,7 @@ def _runs_table(runs_of: Mapping[str, Mapping[str, bool]]) -> list[str]:
 
 
 def run_up(args: argparse.Namespace) -> int:
-    """Run the controller. Print its address, and a line for each client that joins or leaves."""
+    """Run the controller. Print its address, and a line whenever a client joins or leaves."""
     return run(_up(cluster_access(args, args.listen, "--listen", listens=True)))
 
 
@@ -101,7 +101,7 @@ async def _up(access: Access) -> int:
 
 
 def _client_command(address: ControlAddress) -> str:
-    """Return how a client joins: at this machine's name, if the controller listens on all interfaces."""
+    """Return the command that joins a client; it names this machine if the controller listens on all interfaces."""
     if address.host in ("0.0.0.0", "::"):  # noqa: S104 - a comparison
         address = replace(address, host=socket.gethostname())
     return f"loadsim client --cluster {address} {'--certs DIR' if address.secured else '--name NAME'}"
@@ -112,5 +112,5 @@ def run_certs(args: argparse.Namespace) -> int:
     from loadsim.cluster.certs import make
 
     make(args.directory)
-    print(f"{args.directory}: the certificate of the cluster, and its key; copy it to the cluster's machines only")
+    print(f"{args.directory}: the cluster's certificate and its key; copy it to the cluster's machines only")
     return 0

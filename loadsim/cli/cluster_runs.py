@@ -1,4 +1,4 @@
-"""Runs on a cluster by the options of `run` and `capacity`."""
+"""The options of `run` and `capacity` for runs on a cluster."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def add_cluster_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_cluster_options(args: argparse.Namespace) -> None:
-    """Raise `ConfigError` for options that need `--cluster`, which is missing."""
+    """Raise `ConfigError` for options that need `--cluster`."""
     for option in ("clients", "certs"):
         if getattr(args, option) is not None:
-            raise ConfigError(f"--{option}: expected --cluster, too, found none")
+            raise ConfigError(f"--{option}: expected --cluster as well, found none")
 
 
 def cluster_runner(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult] | None:
-    """Return `run_on_cluster` with the access and the clients of the options; None without `--cluster`.
+    """Return `run_on_cluster` with its access and number of clients; None without `--cluster`.
 
-    Raises `ConfigError` for options that do not fit that, and for a scenario that machines cannot share.
+    Raises `ConfigError` for options that exclude each other, and for a scenario that machines cannot share.
     """
     if args.cluster is None:
         refuse_cluster_options(args)
         return None
     for option in ("engines", "pin"):
         if getattr(args, option):
-            raise ConfigError(f"--{option}: expected a run of one machine, found --cluster")
+            raise ConfigError(f"--{option}: expected a run on one machine, found --cluster")
     if args.clients is not None and args.clients < 1:
         raise ConfigError(f"--clients: expected a number of at least 1, found {args.clients}")
     access = cluster_access(args, args.cluster)

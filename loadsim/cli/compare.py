@@ -24,23 +24,25 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?", re.ASCII)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    for side, which in (("base", "runs to compare with"), ("new", "runs that may be slower")):
+    for side, which in (("base", "runs to compare against"), ("new", "runs that may be slower")):
         parser.add_argument(f"--{side}", nargs="+", required=True, metavar="RUN", help=which)
     parser.add_argument(
         "--max-regression",
         type=share,
         metavar="SHARE",
-        help="allowed increase of the times that decide, such as 5%%; the status is 1 if exceeded, 4 if undecided",
+        help="allowed increase of the deciding times, such as 5%%; the exit status is 1 if exceeded, 4 if undecided",
     )
     parser.add_argument(
         "--looks",
         type=whole(1, MOST_LOOKS),
         default=1,
         metavar="N",
-        help="how often in all the growing sets are compared; p and intervals are corrected for it; default: 1",
+        help="total number of comparisons as the sets grow; p-values and intervals are corrected for it; default: 1",
     )
     parser.add_argument(
-        "--across-drivers", action="store_true", help="compare one load by different drivers, such as imap and mapi"
+        "--across-drivers",
+        action="store_true",
+        help="compare the same load on different drivers, such as imap and mapi",
     )
     parser.add_argument(
         REPORT, type=Path, metavar="FILE", help="also write a report; its suffix is the format: .html or .md"
@@ -61,7 +63,7 @@ def share(text: str) -> float:
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    """Print the comparison, and write its report. Return the exit status of `--max-regression`, or 0."""
+    """Print the comparison, and write its report. Return the exit status for `--max-regression`, or 0."""
     if args.report:
         check_place(REPORT, args.report)
     with junit_file(args.junit, "compare") as write_junit, shown_work("Comparing the runs"):

@@ -13,7 +13,7 @@ from loadsim.findings.catalogue import Code
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("code", metavar="CODE", nargs="?", help="the word in brackets; without it, all are listed")
+    parser.add_argument("code", metavar="CODE", nargs="?", help="the word in brackets; without it, list all")
     parser.set_defaults(run=run_explain)
 
 

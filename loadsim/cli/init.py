@@ -30,7 +30,7 @@ async def _initialise(workload: Workload, services: Services, progress: Progress
 
 
 def run_init(args: argparse.Namespace) -> int:
-    """Inspect all accounts, then change what differs from the start state, as the scenario's `initialise` says."""
+    """Inspect all accounts, then restore the start state as the scenario's `initialise` says."""
     scenario = given_scenario(args)
     check_protocols(scenario)
     services = services_of(scenario)

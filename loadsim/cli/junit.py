@@ -1,4 +1,4 @@
-"""`--junit FILE`: a file that reports an error until the command has ended."""
+"""`--junit FILE`: a file that reports an error until the command has finished."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from loadsim.errors import LoadSimError
 
 @contextmanager
 def junit_file(path: Path | None, verb: str) -> Iterator[Callable[[str], None]]:
-    """Replace the file by one that reports an unfinished command, and yield a function that writes the result.
+    """Write a file that reports an unfinished command, and yield a function that writes the result.
 
-    An error that ends the block is written to the file. Raises `OSError` if the file cannot be written now; a failure
-    at the end is only a warning.
+    An error that ends the block is written to the file. Raises `OSError` if the file cannot be written at the start;
+    at the end, a failure is only a warning.
     """
     if path is None:
         yield lambda _: None

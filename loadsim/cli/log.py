@@ -1,4 +1,4 @@
-"""`loadsim log`: checks, answers and exports of timing logs."""
+"""`loadsim log`: check, summarise and export timing logs."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ _SECONDS = re.compile(r"\d{1,9}(?:\.\d+)?", re.ASCII)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="log_verb", required=True, metavar="VERB")
 
-    check = verbs.add_parser("check", help="check that logs are complete and undamaged; exit with status 1 if not")
+    check = verbs.add_parser("check", help="check that logs are complete and undamaged; the exit status is 1 if not")
     _add_logs(check)
     check.set_defaults(run=run_check)
 
-    answer = verbs.add_parser("answer", help="print score table and verdict; the exit status is that of the verdict")
+    answer = verbs.add_parser("answer", help="print score table and verdict; the verdict sets the exit status")
     _add_logs(answer)
     answer.add_argument(
-        "--weights", type=Path, metavar="FILE", help="weights of tasks in YAML or JSON, instead of the scenario's"
+        "--weights", type=Path, metavar="FILE", help="task weights, in YAML or JSON, instead of the scenario's"
     )
     answer.add_argument("--criteria", type=Path, metavar="FILE", help="judge the run by the criteria of this scenario")
     answer.add_argument(
-        "--begin", type=instant_s, metavar="TIME", help="begin of the window, instead of the scenario's"
+        "--begin", type=instant_s, metavar="TIME", help="start of the window, instead of the scenario's"
     )
     answer.add_argument("--end", type=instant_s, metavar="TIME", help="end of the window, instead of the scenario's")
-    answer.add_argument("--commands", action="store_true", help="also print times of single protocol commands")
+    answer.add_argument("--commands", action="store_true", help="also print the times of single protocol commands")
     add_wide(answer)
     answer.add_argument("--json", action="store_true", help="print score.json instead of the table")
     answer.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdict as JUnit XML")
     answer.set_defaults(run=run_answer)
 
-    export = verbs.add_parser("export", help="write the records in another format")
+    export = verbs.add_parser("export", help="export the records to another format")
     formats = export.add_subparsers(dest="format", required=True, metavar="FORMAT")
     csv = formats.add_parser("csv", help="write comma-separated values to standard output")
-    csv.add_argument("--kind", choices=CSV_KINDS, default=CSV_KINDS[0], help="kind of records; default: %(default)s")
+    csv.add_argument("--kind", choices=CSV_KINDS, default=CSV_KINDS[0], help="kind of record; default: %(default)s")
     _add_logs(csv)
     csv.set_defaults(run=run_export_csv)
 
 
 def instant_s(text: str) -> float:
-    """Parse an instant, in seconds from the common start: h:mm as in LsLog, h:mm:ss, or seconds."""
+    """Parse an instant into seconds from the common start: h:mm as in LsLog, h:mm:ss, or seconds."""
     if clock := _CLOCK.fullmatch(text):
         hours, minutes, seconds = clock.groups()
         return int(hours) * 3600 + int(minutes) * 60 + float(seconds or 0)
@@ -71,7 +71,7 @@ def instant_s(text: str) -> float:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Print content and gaps of each log. Return 0 if all are complete, 1 if not, 2 if one is not a timing log."""
+    """Print the contents and gaps of each log. Return 0 if all are complete, 1 if not, 2 if one is not a timing log."""
     status = 0
     for path in find_logs(args.logs):
         try:
@@ -94,7 +94,7 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def run_answer(args: argparse.Namespace) -> int:
-    """Print the summary. Return the exit status of the verdict."""
+    """Print the summary, and return the verdict's exit status."""
     from loadsim.analysis.summary import summarise  # not for other verbs
     from loadsim.cli.junit import junit_file
     from loadsim.scenario.profile import weights_of
@@ -125,15 +125,15 @@ def run_answer(args: argparse.Namespace) -> int:
 
 
 def run_export_csv(args: argparse.Namespace) -> int:
-    """Print the records, and what logs lack. Return 0 if none is damaged or has no end, else 1."""
+    """Print the records, and on standard error the logs' gaps. Return 1 if a log is damaged or incomplete, else 0."""
     from loadsim.analysis.analyse import incomplete  # not for other verbs
 
     log = read_logs(args.logs)
     export_csv(log, sys.stdout, args.kind)
-    found = incomplete(log)
-    for each in found:
-        print(f"loadsim: {printable(each.text)}", file=sys.stderr)
-    return DAMAGED if any(each.code is not Code.LOGS_MISSING for each in found) else 0
+    findings = incomplete(log)
+    for finding in findings:
+        print(f"loadsim: {printable(finding.text)}", file=sys.stderr)
+    return DAMAGED if any(finding.code is not Code.LOGS_MISSING for finding in findings) else 0
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:

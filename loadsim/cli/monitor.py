@@ -1,4 +1,4 @@
-"""`loadsim monitor`: sample probes on the server's machine to the standard output, until a signal."""
+"""`loadsim monitor`: sample probes on the server's machine, and write them to standard output, until a signal."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_set(parser, "a setting of a probe, such as probes.postfix.log=FILE; repeatable")
     parser.add_argument(
-        "--name", required=True, metavar="NAME", help="name of this monitor, in scenarios and criteria: a-z, 0-9 and -"
+        "--name", required=True, metavar="NAME", help="this monitor's name in scenarios and criteria: a-z, 0-9 and -"
     )
-    add_ports(parser, 143, 25, " here, by which the server's processes are found")
+    add_ports(parser, 143, 25, " here, which identifies the server's processes")
     parser.set_defaults(run=run_monitor)
 
 

@@ -1,4 +1,4 @@
-"""`loadsim new`: write a commented scenario for a server of one's own."""
+"""`loadsim new`: write a commented scenario for the user's own server."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ TRY_OPTIONS = "--set run.days=1 --set run.day_length=5m"
 """The options of a first try, whose score is provisional."""
 
 LEAST_TRY = 50
-"""The fewest users for a first try. With fewer, some tasks are due too seldom in it, and `run` refuses it."""
+"""The fewest users for a first try. With fewer, some tasks are due too rarely, and `run` refuses."""
 
 _port = whole(1, 65535)
 
 
 def _plain(text: str) -> str:
-    """Accept what YAML reads as it is. The scenario's own rules follow when it is read."""
+    """Accept text that YAML needs no quotes for. The scenario's own rules apply when it is read."""
     if not re.fullmatch(r"[A-Za-z0-9._:/@-]+", text):
-        raise argparse.ArgumentTypeError(f"expected letters, digits and the signs - . : _ / @, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected letters, digits and the characters - . : _ / @, found {text!r}")
     return text
 
 
@@ -44,7 +44,7 @@ def _host(text: str) -> str:
 
 
 TEMPLATE = """\
-# {users} users on {host}, written by loadsim new. docs/reference/scenario.md has all keys.
+# {users} users on {host}, written by loadsim new. docs/reference/scenario.md lists all keys.
 # Next: {next}
 name: {name}
 
@@ -52,8 +52,8 @@ server:
   imap: {{host: {quoted}, port: {imap_port}, tls: {tls}}}
   smtp: {{host: {quoted}, port: {smtp_port}, tls: {tls}}}
 {allow}
-# Empty accounts, for tests only. The password of all is in the environment variable {variable}; {{index}} in it
-# stands for the number of the user. Instead, a table may have users and passwords: accounts: {{csv: accounts.csv}}
+# Empty accounts, used for tests only. The environment variable {variable} has their password; {{index}} in it
+# stands for the user's number. Or take names and passwords from a table: accounts: {{csv: accounts.csv}}
 domain: {domain}
 accounts: {{user: {user}, password_env: {variable}}}
 
@@ -62,30 +62,30 @@ topology:
   - {{profile: loadsim-5.5/medium, users: {users}}}
 
 # Distribution lists must exist on the server: loadsim topology export writes them. Without lists, users receive less
-# mail than published, about a third of it with the Medium profile.
+# mail than the profile's published figures: with the Medium profile, about a third.
 lists: {{count: 0}}
 
 run:
   day_length: 30m        # 8 hours, compressed; without it, a day takes 8 hours
   days: 4
   # 4 days of 30 min take 2 h. The first quarter of the run is discarded, and the next half is scored.
-  # The score is provisional if a scored task is due fewer than {few_hits} times in it: loadsim plan {file} says so.
+  # The score is provisional if a scored task is due fewer than {few_hits} times there: loadsim plan {file} tells.
 """
 
 
 ALLOWED = """\
-# loadsim puts load on this host because you say so here.
+# loadsim puts load on this host only because it is listed here.
 allow_hosts: [{quoted}]
 """
 
 SAMPLED_HERE = """\
-# The answer names the resources of this machine, on which the server is, that come nearest to full.
+# The server runs on this machine: the answer names the resources that come closest to full.
 probes: {host: {}}
 """
 
 SAMPLED_THERE = """\
-# To see which resources of the server come nearest to full, install loadsim on its machine, and uncomment these two
-# lines (docs/how-to/watch-the-server.md). If that is this machine, use this key instead: probes: {{host: {{}}}}
+# To see which of the server's resources come closest to full, install loadsim on its machine, and uncomment these two
+# lines (docs/how-to/watch-the-server.md). If the server runs on this machine, use this instead: probes: {{host: {{}}}}
 # monitors:
 #   server: {{command: "ssh {host} loadsim monitor --probe host --imap-port {imap_port} --smtp-port {smtp_port} \
 --name server"}}
@@ -93,12 +93,12 @@ SAMPLED_THERE = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the scenario's name; it is written to NAME.yaml, a new file")
+    parser.add_argument("name", metavar="NAME", help="name of the scenario, written to the new file NAME.yaml")
     parser.add_argument(
         "--host",
         type=_host,
         default="127.0.0.1",
-        help="host of IMAP and SMTP; one beyond loopback gets into allow_hosts; default: %(default)s",
+        help="host of IMAP and SMTP, added to allow_hosts unless loopback; default: %(default)s",
     )
     parser.add_argument("--tls", choices=TLS, default=TLS[0], help="encryption; default: %(default)s")
     parser.add_argument("--imap-port", type=_port, metavar="PORT", help="default: 143; with implicit TLS, 993")
@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_new(args: argparse.Namespace) -> int:
-    """Write the scenario, and print the next commands. Raises `ConfigError`, and then writes nothing."""
+    """Write the scenario, and print the next commands. Raises `ConfigError` and leaves no file if it is invalid."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}", args.name):
         ending = ", without .yaml, which is added" if args.name.endswith((".yaml", ".yml")) else ""
         raise ConfigError(f"NAME: expected letters, digits, - and _{ending}, found {args.name!r}")
@@ -137,9 +137,9 @@ def run_new(args: argparse.Namespace) -> int:
         few_hits=FEW_HITS,
         file=file,
         tls=args.tls,
-        # A log-on name that is an address has the domain.
+        # A log-on name that is an address contains the domain.
         domain=args.domain or args.user.partition("@")[2] or DOMAIN,
-        user=json.dumps(args.user),  # quoted, which YAML reads, too
+        user=json.dumps(args.user),  # YAML reads JSON strings
         users=args.users,
         **answers,
     )

@@ -32,7 +32,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def duration(text: str) -> float:
-    """Parse a duration such as 2m, as in a scenario, to seconds."""
+    """Parse a duration such as 2m, as in a scenario, into seconds."""
     try:
         seconds: float = value_of(PositiveDuration, text)
     except Wrong as wrong:
@@ -41,7 +41,7 @@ def duration(text: str) -> float:
 
 
 def listening_address(option: str, where: str) -> tuple[str, int]:
-    """Parse the [HOST:]PORT of an option; by default, only this machine can reach it. Raises `ConfigError`."""
+    """Parse the [HOST:]PORT of an option; without HOST, it is loopback. Raises `ConfigError`."""
     try:
         return host_and_port(where, host=LOOPBACK)
     except ValueError as wrong:
@@ -73,35 +73,30 @@ def add_engines(parser: argparse.ArgumentParser) -> None:
         "--engines",
         type=int,
         metavar="N",
-        help="number of processes that make the load; default: one per core, or per 15,000 users",
+        help="number of load-generating processes; default: one per core, or per 15,000 users",
     )
     parser.add_argument(
-        "--pin",
-        action="store_true",
-        help="run the load and a server on this machine on separate cores; without root, the load only",
+        "--pin", action="store_true", help="pin the load, and as root a server on this machine, to separate cores"
     )
 
 
 def given_scenario(args: argparse.Namespace) -> Scenario:
-    """Read the scenario that the arguments name; warn of risks on standard error. Raises `ConfigError`.
+    """Read the scenario that the arguments name, and warn of risks on standard error. Raises `ConfigError`.
 
-    What is no risk, the lack of lists, is left to the commands whose result depends on it.
+    Missing lists are no risk: commands whose result depends on them warn themselves.
     """
     from loadsim.scenario.scenario import load_scenario  # not for commands without a scenario
 
     scenario = load_scenario(args.scenario, args.overrides)
-    for one in (*scenario.exposed, *scenario.findings):
-        if one.code is not Code.NO_LISTS:
-            print_line(f"loadsim: warning: {one.text}")
+    for finding in (*scenario.exposed, *scenario.findings):
+        if finding.code is not Code.NO_LISTS:
+            print_line(f"loadsim: warning: {finding.text}")
     return scenario
 
 
 def add_cluster(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument(
-        "--cluster",
-        required=required,
-        metavar="HOST[:PORT]",
-        help="address of the controller; the port is 8786 unless given",
+        "--cluster", required=required, metavar="HOST[:PORT]", help="address of the controller; default port: 8786"
     )
     add_certs(parser)
 
@@ -113,10 +108,7 @@ def add_certs(parser: argparse.ArgumentParser) -> None:
 
 
 def cluster_access(args: argparse.Namespace, address: str, what: str = "--cluster", *, listens: bool = False) -> Access:
-    """Return the access to the cluster whose controller has, or takes, this address; the options are those of `args`.
-
-    Raises `ConfigError`.
-    """
+    """Return access to the cluster whose controller has this address, or will listen there. Raises `ConfigError`."""
     needs_dask()
     from loadsim.cluster.security import access_to
 

@@ -20,7 +20,7 @@ from loadsim.scenario.scenario import load_scenario
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON, also by hour")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON, including those by hour")
     parser.set_defaults(run=run_plan)
 
 
@@ -28,15 +28,15 @@ def run_plan(args: argparse.Namespace) -> int:
     scenario = load_scenario(args.scenario, args.overrides, passwords=False)
     with uncollected():  # this process ends here
         with shown_share("Planning") as progress:
-            found = plan(scenario, progress=progress)
-        needs = describe(found.needs, found.resources)
+            planned = plan(scenario, progress=progress)
+        needs = describe(planned.needs, planned.resources)
         lists = scenario.lists.count != 0
-        document = {**found.figures, "findings": [one.document for one in found.findings]}
-        print(json.dumps(document) if args.json else shown(describe_plan(found.figures, needs, lists=lists)))
-        refused = refusal(found.findings)
-        for reason in (*([refused] if refused else []), *shortages(found.needs, found.resources)):
+        document = {**planned.figures, "findings": [finding.document for finding in planned.findings]}
+        print(json.dumps(document) if args.json else shown(describe_plan(planned.figures, needs, lists=lists)))
+        refused = refusal(planned.findings)
+        for reason in (*([refused] if refused else []), *shortages(planned.needs, planned.resources)):
             print_line(f"loadsim: warning: {reason}")
-        for one in found.findings:
-            if one.severity is Severity.NOTE:
-                print_line(f"loadsim: note: {one.text}")
+        for finding in planned.findings:
+            if finding.severity is Severity.NOTE:
+                print_line(f"loadsim: note: {finding.text}")
     return 0

@@ -1,4 +1,4 @@
-"""`loadsim report`: make a report of one or several runs."""
+"""`loadsim report`: write a report on one or more runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ OPTION = "-o"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories or timing logs, or a search or suite")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run directories or timing logs, or the directory of a search or suite"
+    )
     parser.add_argument(
         OPTION, "--out", type=Path, metavar="FILE", help="file to write or replace, .html or .md; default: report.html"
     )
@@ -45,7 +47,7 @@ def run_report(args: argparse.Namespace) -> int:
     in_run = len(args.runs) == 1 and S_ISDIR(mode_at(only_run))
     out: Path = args.out or (only_run / REPORT_NAME if in_run else Path(REPORT_NAME))
     if not _is_campaign(args.runs):
-        find_logs(args.runs)  # a missing run is named rather than the directory that would have its report
+        find_logs(args.runs)  # if a run is missing, the error names it, not the place of its report
     check_place(OPTION, out)
     with shown_work("Computing the figures"):
         document = document_of(args.runs, out)
@@ -60,7 +62,7 @@ def _is_campaign(paths: list[str]) -> bool:
 
 
 def document_of(paths: list[str], out: Path | None = None) -> Document:
-    """Return the report on these runs, or on a search or suite, to be written to the file `out`.
+    """Return the report on these runs, or on a search or suite; its links are relative to the file `out`.
 
     Raises `LogError` for a run that cannot be read, and `ConfigError` for an unfinished search.
     """
@@ -75,17 +77,18 @@ def document_of(paths: list[str], out: Path | None = None) -> Document:
             return describe_suite(replace(campaign, comparisons=compared(campaign)), measured_runs(campaign), place)
         assert isinstance(campaign, Capacity)
         if campaign.found is None:
-            made = (
-                f"{campaign.directory}: expected a finished search, found one with {count(len(campaign.runs), 'run')}"
+            runs_so_far = f"{count(len(campaign.runs), 'run')} so far"
+            raise ConfigError(
+                f"{campaign.directory}: expected a finished search, found one with {runs_so_far};"
+                " the same loadsim capacity command resumes it"
             )
-            raise ConfigError(f"{made} so far; loadsim capacity, typed as before, resumes it")
         return describe_capacity(campaign, tuple(_readable(campaign)), place)
     runs = [read_run(path) for path in paths]
     return describe_run(runs[0]) if len(runs) == 1 else describe_runs(runs)
 
 
 def _readable(capacity: Capacity) -> Iterator[RecordedRun]:
-    for each in capacity.runs:
+    for step in capacity.runs:
         with suppress(LogError):
-            run = read_run(str(capacity.directory / each.run))
+            run = read_run(str(capacity.directory / step.run))
             yield without_records(run.place, run.log, run.summary)

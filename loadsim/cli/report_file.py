@@ -1,4 +1,4 @@
-"""A report in a file, whose suffix is the format."""
+"""Reports in files, whose suffix selects the format."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ REPORT_NAME = "report.html"
 """The report in a run directory."""
 
 INCOMPLETE = ".incomplete"
-"""The suffix of a report while it is written."""
+"""The suffix of a report while it is being written."""
 
 
 def check_place(option: str, path: Path) -> None:
-    """Raise `ConfigError` for an unknown suffix, or if no file can be written there, as far as this is known."""
+    """Raise `ConfigError` for an unknown suffix, or if it is clear now that no file can be written there."""
     if _suffix(path) not in FORMATS:
-        raise ConfigError(f"{option} {path}: expected a name that ends in {' or '.join(f'.{one}' for one in FORMATS)}")
+        suffixes = " or ".join(f".{suffix}" for suffix in FORMATS)
+        raise ConfigError(f"{option} {path}: expected a name that ends in {suffixes}")
     try:
         in_directory = S_ISDIR(mode_at(path.parent))
         found = "a directory" if S_ISDIR(mode_at(path)) else None if in_directory else "No such directory"
-    except OSError as failure:  # such as a name that is too long
+    except OSError as failure:  # for example, the name is too long
         found = failure.strerror
     if found:
         raise ConfigError(f"{option} {path}: expected a file to write, found: {found}")
@@ -39,7 +40,7 @@ def _suffix(path: Path) -> str:
 
 
 def write(document: Document, path: Path, option: str) -> None:
-    """Write a report, or replace one. Raises `ConfigError` if it cannot be written; then an old one is as it was."""
+    """Write or replace a report. Raises `ConfigError` if that fails, and then keeps the old report."""
     if _suffix(path) == "html":
         from loadsim.report.html import to_html as rendered  # not before there is a report
     else:

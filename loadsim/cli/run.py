@@ -1,4 +1,4 @@
-"""`loadsim run`: parse the options, run, print the summary, make the report."""
+"""`loadsim run`: make a run, print its summary, write its report."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print score.json instead of the table")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdict as JUnit XML")
     parser.add_argument(
-        "--even-invalid", action="store_true", help="also make a run that cannot become valid, by its plan and limits"
+        "--even-invalid", action="store_true", help="run even if the plan and the limits rule out a valid result"
     )
-    parser.add_argument("--no-report", action="store_true", help=f"do not make {REPORT_NAME}")
+    parser.add_argument("--no-report", action="store_true", help=f"do not write {REPORT_NAME}")
     parser.add_argument("--quiet", action="store_true", help="print only the summary, warnings and errors")
     add_web(parser)
     add_metrics(parser)
@@ -66,7 +66,7 @@ def run_scenario(args: argparse.Namespace) -> int:
 
 
 def _show(result: RunResult, args: argparse.Namespace) -> bool:
-    """Print the answer, and make the report unless it is off; return False if it could not be made."""
+    """Print the answer, and write the report unless `--no-report` is given. Return False if writing failed."""
     made, line = True, ""
     text = f"{shown(describe_answer(result.summary), wide=args.wide)}\n\nRun directory: {result.directory}"
     print_line(json.dumps(result.summary.score, indent=2) if args.json else text, sys.stdout)
@@ -81,9 +81,9 @@ def _show(result: RunResult, args: argparse.Namespace) -> bool:
 
 
 def report_on(out: Path) -> tuple[bool, str]:
-    """Make the report of a run. Return True, and the line that says where it is; or False, and why there is none.
+    """Write a run's report. Return True and a line with its place, or False and the reason why there is none.
 
-    A separate process makes it: a crash there cannot affect the verdict.
+    A separate process writes it: a crash there cannot affect the verdict.
     """
     place = out.absolute()
     command = [sys.executable, "-P", "-m", "loadsim", "report", str(place), "-o", str(place / REPORT_NAME)]
@@ -98,7 +98,7 @@ def report_on(out: Path) -> tuple[bool, str]:
             check=False,
         )
     except KeyboardInterrupt:
-        return False, f"No {REPORT_NAME}: interrupted; loadsim report {out} makes it"
+        return False, f"No {REPORT_NAME}: interrupted; loadsim report {out} writes it"
     except OSError as failure:
         return False, f"No {REPORT_NAME}: {failure}"
     if made.returncode:

@@ -1,4 +1,4 @@
-"""`loadsim server`: run a mail server with the accounts and lists of a scenario, until a signal."""
+"""`loadsim server`: run a mail server with a scenario's accounts and lists, until a signal."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from loadsim.servers.private import LOOPBACK
 from loadsim.servers.running import RunningServer
 
 add_private_ports = partial(add_ports, imap=10143, smtp=10025)
-"""Adds the options of the ports, by default those of the tutorial."""
+"""Adds the port options; the defaults are the tutorial's ports."""
 
 
 class ServerKind(NamedTuple):
-    """A kind of server: the functions that add its options, and the one that starts it in a directory."""
+    """A kind of server: the functions that add its options, and the function that starts it in a directory."""
 
     name: str
     help: str
@@ -46,10 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kinds(parser, KINDS)
 
 
-def add_kinds(parser: argparse.ArgumentParser, of: Sequence[ServerKind]) -> None:
-    kinds = parser.add_subparsers(dest="server_kind", required=True, metavar="KIND")
-    for kind in of:
-        added = kinds.add_parser(kind.name, help=kind.help)
+def add_kinds(parser: argparse.ArgumentParser, kinds: Sequence[ServerKind]) -> None:
+    verbs = parser.add_subparsers(dest="server_kind", required=True, metavar="KIND")
+    for kind in kinds:
+        added = verbs.add_parser(kind.name, help=kind.help)
         add_scenario(added)
         added.add_argument(
             "--dir", type=Path, metavar="DIR", help="directory for the server's files; default: a temporary directory"
@@ -77,19 +77,19 @@ def run_kind(kind: ServerKind, args: argparse.Namespace) -> int:
     lists = dict(distribution_lists(scenario))
     check_protocols(scenario)
     args.start_embedded = embedded_server(scenario)
-    args.further = further_connections(scenario)  # no option: it follows from the users' mail programs
+    args.further = further_connections(scenario)  # not an option: it follows from the users' mail programs
     with server_directory(args.dir) as directory:
-        print(f"# Starting {kind.name} with {count(scenario.users, 'account')}: this takes some seconds.", flush=True)
+        print(f"# Starting {kind.name} with {count(scenario.users, 'account')}: this takes a few seconds.", flush=True)
         run(_serve_until_signal(partial(kind.start, args, accounts, lists, directory), directory))
-    print("# Stopped." if args.dir is not None else "# Stopped; its files are removed.")
+    print("# Stopped." if args.dir is not None else "# Stopped; its files were removed.")
     return 0
 
 
 @contextmanager
 def server_directory(kept: Path | None) -> Iterator[Path]:
-    """Yield the directory to keep, created if missing, or a temporary one that the servers' users can enter.
+    """Yield the directory to keep, created if missing, or a temporary one that the server's system users can enter.
 
-    The path of the temporary one is short: a Unix socket's path has at most 107 characters.
+    The temporary path is short: a Unix socket's path has at most 107 characters.
     """
     if kept is not None:
         kept.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def server_directory(kept: Path | None) -> Iterator[Path]:
 
 
 async def _serve_until_signal(start: Callable[[], RunningServer], directory: Path) -> None:
-    """Start the server, print its address, wait for SIGINT or SIGTERM, stop it. A signal during the start counts."""
+    """Start the server, print its address, and stop it at SIGINT or SIGTERM, even one that came during the start."""
     stop = asyncio.Event()
     with calls_on_signal(stop.set), start() as server:
         print(f"# {server.describe()}, in {directory}")
@@ -128,15 +128,19 @@ def _lines(service: str, endpoint: Endpoint) -> dict[str, str | int]:
 
 def _add_dovecot_postfix(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="IPv4 address of both; default: %(default)s"
+        "--listen",
+        type=address,
+        default=LOOPBACK,
+        metavar="ADDRESS",
+        help="IPv4 address for both; default: %(default)s",
     )
-    parser.add_argument("--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s")
+    parser.add_argument("--tls", choices=TLS_MODES, default="none", help="TLS mode for both; default: %(default)s")
 
 
 KINDS = (
     ServerKind(
         "embedded",
-        "run a server in memory, on free ports, without root; not for measurements",
+        "run an in-memory server on free ports, without root; not for measurements",
         (),
         lambda args, accounts, lists, directory: args.start_embedded(accounts, lists, directory),
     ),

@@ -19,12 +19,12 @@ KINDS = ("scenarios", "profiles", "programs", "suites", "storages")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", metavar="KIND", choices=KINDS, help=f"{', '.join(KINDS[:-1])} or {KINDS[-1]}")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="show this one; without it, the names are listed")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the file to show; without it, list the names")
     parser.set_defaults(run=run_show)
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """List a kind, or show one. Raises `ConfigError` for an unknown name."""
+    """List the files of a kind, or show one. Raises `ConfigError` for an unknown name."""
     if args.name is not None:
         sys.stdout.write(_text(args.kind, args.name))
     else:
@@ -48,7 +48,7 @@ def _first_sentence(text: str) -> str:
 
 
 def as_list(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a line for each name, with its words; further lines of long ones are indented."""
+    """Return a line for each name and its text; the continuation lines of a long text are indented."""
     column = max(len(name) for name, _ in rows) + 2
     lines = []
     for name, words in rows:

@@ -1,4 +1,4 @@
-"""A document on standard output: brief, for the terminal's width, or with all figures."""
+"""Documents on standard output: brief, in the terminal's width, or with all figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from loadsim.report.document import Document
 
 WIDTH = 80
-"""Columns where standard output is no terminal."""
+"""Columns if standard output is not a terminal."""
 
 MOST_WIDTH = 100
 """Longer lines are hard to read."""
@@ -20,23 +20,23 @@ MOST_WIDTH = 100
 
 def add_wide(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--wide", action="store_true", help="print all figures, in lines of any length, as in answer.txt"
+        "--wide", action="store_true", help="print all figures as in answer.txt, in lines of any length"
     )
 
 
 def shown(document: Document, *, wide: bool = False) -> str:
-    """Return a document for standard output, without a line break at its end; see `to_text`.
+    """Return a document as text for standard output, without a final line break; see `to_text`.
 
-    Brief, in colour on a terminal unless `NO_COLOR` is set; `wide`: all of it, in lines of any length.
+    It is brief, and in colour on a terminal unless `NO_COLOR` is set; if `wide`, complete, in lines of any length.
     """
-    from loadsim.report.text import to_text  # not for commands that need the width only
+    from loadsim.report.text import to_text  # not for commands that only need the width
 
     width, colours = width_and_colours()
     return (to_text(document, whole=True) if wide else to_text(document, width, colours)).rstrip("\n")
 
 
 def width_and_colours() -> tuple[int, bool]:
-    """Return the columns of standard output, and True if it shows colours."""
+    """Return the width of standard output in columns, and True if it shows colours."""
     terminal = sys.stdout.isatty()
     width = min(MOST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if terminal else WIDTH
     colours = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

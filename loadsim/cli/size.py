@@ -1,4 +1,4 @@
-"""`loadsim size`: the number of users at which each resource of a measured server would be full."""
+"""`loadsim size`: the number of users that would fill each resource of a measured server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadsim.size.sizing import size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_directory", metavar="RUN", help="run directory with samples of the probe host")
+    parser.add_argument("run_directory", metavar="RUN", help="run directory with samples from the probe host")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.set_defaults(run=run_size)
 

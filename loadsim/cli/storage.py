@@ -1,4 +1,4 @@
-"""`loadsim storage`: can these disks carry so many mailboxes?"""
+"""`loadsim storage`: can these disks carry the mailboxes?"""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 TESTS: dict[str, tuple[Test, str]] = {
     "run": ("performance", "measure reads, writes and log writes under load, then verify everything"),
     "backup": ("backup", "read all files, and verify their checksums"),
-    "verify": ("verify", "verify all checksums, and all messages against what was acknowledged"),
+    "verify": ("verify", "verify all checksums, and compare all messages with what was acknowledged"),
     "recover": ("recovery", "kill the processes under load, and replay the logs"),
 }
-"""The commands that make a test, with their help."""
+"""The commands that run a test, with their help."""
 
 JSON_NAME = "storage.json"
 
@@ -42,16 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command, (test, purpose) in TESTS.items():
         added = commands.add_parser(command, help=purpose)
-        _add_scenario(added, "new directory of the test, or that of a queue to resume; default: in runs")
+        _add_scenario(added, "new directory for the test, or the directory of a queue to resume; default: in runs")
         add_cluster_runs(added)
         added.set_defaults(run=partial(_test, test=test))
-    tuning = commands.add_parser("tune", help="find the most reads and writes per second within the limits")
-    _add_scenario(tuning, "directory of the runs, new, or of a tuning to resume; default: in runs")
+    tuning = commands.add_parser("tune", help="find the highest rate of reads and writes within the limits")
+    _add_scenario(tuning, "new directory for the runs, or the directory of a tuning to resume; default: in runs")
     tuning.set_defaults(run=_tune)
-    report = commands.add_parser("report", help="report on one or several tests: HTML or Markdown")
+    report = commands.add_parser("report", help="report on one or more tests, in HTML or Markdown")
     report.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="directories of tests")
     report.add_argument("-o", "--out", type=Path, metavar="FILE", help="file, .html or .md; default: report.html")
-    report.add_argument("--paper", type=Path, metavar="FILE", help="put the sections of this file (YAML) in front")
+    report.add_argument(
+        "--paper", type=Path, metavar="FILE", help="open the report with the sections of this YAML file"
+    )
     add_wide(report)
     report.set_defaults(run=_report)
 
@@ -69,7 +71,7 @@ def _tell(args: argparse.Namespace) -> Tell:
 
 
 def _test(args: argparse.Namespace, test: Test) -> int:
-    """Make the tests of a scenario, each once, and print their answers. Return 0, 1 or 3."""
+    """Run each test of a scenario once, and print the answers. Return 0, 1 or 3."""
     from loadsim.storage.runs import campaign_directory, run_once, run_test
     from loadsim.storage.scenario import load_queue
 
@@ -78,39 +80,39 @@ def _test(args: argparse.Namespace, test: Test) -> int:
         return _test_together(args, test, queue)
     refuse_cluster_options(args)
 
-    def run(one: StorageScenario, out: Path | None) -> int:
-        return _answer(run_test(one, test, out, _tell(args), queue), args)
+    def run(scenario: StorageScenario, out: Path | None) -> int:
+        return _answer(run_test(scenario, test, out, _tell(args), queue), args)
 
     if len(queue) == 1:
         return run(queue[0], args.out)
     with campaign_directory(args.out, queue[0].name) as directory:
         tests: list[Recording] = []
-        for each in queue:
-            tests.append(run_once(each, test, directory, run))
+        for scenario in queue:
+            tests.append(run_once(scenario, test, directory, run))
             if (end := tests[-1].end) and end.stopped:
                 break
         return _several(tests, directory / REPORT_NAME, args)
 
 
 def _test_together(args: argparse.Namespace, test: Test, queue: Sequence[StorageScenario]) -> int:
-    """Make the tests of a scenario on all clients of a cluster, and print their answer. Return 0, 1 or 3."""
+    """Run a scenario's tests on all clients of a cluster, and print the answer. Return 0, 1 or 3."""
     access = cluster_access(args, args.cluster)
     from loadsim.storage.runs import campaign_directory
     from loadsim.storage.together import test_together
 
     tests: list[Recording] = []
     with campaign_directory(args.out, queue[0].name) as out:
-        for number, each in enumerate(queue, 1):
+        for number, scenario in enumerate(queue, 1):
             place = out / str(number) if len(queue) > 1 else out
-            made = test_together([each, *queue], test, place, _tell(args), access, args.clients)
+            made = test_together([scenario, *queue], test, place, _tell(args), access, args.clients)
             tests += [_figures(directory) for directory in made]
-            if any(each.end is None or each.end.stopped for each in tests):
+            if any(recording.end is None or recording.end.stopped for recording in tests):
                 break
         return _several(tests, out / REPORT_NAME, args)
 
 
 def _tune(args: argparse.Namespace) -> int:
-    """Make the runs of a tuning, and print the answer. Return 0, 1 or 3."""
+    """Run a tuning, and print the answer. Return 0, 1 or 3."""
     from loadsim.storage.document import describe_tuning
     from loadsim.storage.runs import campaign_directory, run_once, run_test
     from loadsim.storage.scenario import load_storage
@@ -135,9 +137,9 @@ def _report(args: argparse.Namespace) -> int:
         return _answer(args.directories[0], args, args.out)
     out = args.out or Path(REPORT_NAME)
     check_place("-o", out)
-    tests = [read_recording(each) for each in args.directories]
-    if any(one == other for one, other in combinations(tests, 2)):  # or a copy of it
-        raise ConfigError("DIR: expected each test once, found one twice")
+    tests = [read_recording(directory) for directory in args.directories]
+    if any(one == other for one, other in combinations(tests, 2)):  # also if one is a copy
+        raise ConfigError("DIR: expected different tests, found one twice")
     return _several(tests, out, args, load_paper(args.paper) if args.paper else ())
 
 
@@ -176,7 +178,7 @@ def _figures(directory: Path) -> Recording:
 
 @contextmanager
 def _sound(name: str) -> Iterator[None]:
-    """Raise `ConfigError` for a recording whose values are not as expected."""
+    """Raise `ConfigError` if the block finds unexpected values in a recording."""
     try:
         yield
     except DAMAGED:
@@ -184,7 +186,7 @@ def _sound(name: str) -> Iterator[None]:
 
 
 def _show(document: Document, out: Path, args: argparse.Namespace) -> None:
-    """Write a report, and print its short form."""
+    """Write a report, and print its brief form."""
     with shown_work("Drawing the report"):
         write(document, out, "--out")
     print_line(f"{shown(document, wide=args.wide)}\n\nReport: {out}", sys.stdout)

@@ -1,4 +1,4 @@
-"""`loadsim suite`: the runs of a matrix, in an order, with commands around each."""
+"""`loadsim suite`: the runs of a matrix, in random order, with commands before and after each."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list",
         action="store_true",
-        help="print the order of the runs, their time and, with --out, what has been done; run nothing",
+        help="print the order and length of the runs and, with --out, which are done; run nothing",
     )
     add_campaign(parser)
     parser.set_defaults(run=run_command)
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """List the runs of a suite, or make them with a line for each, and print the answer. Return 0, 1, 3 or 4."""
+    """List a suite's runs; or make them, printing a line for each, and print the answer. Return 0, 1, 3 or 4."""
     suite = load_suite(args.suite)
     if args.list:
         return _list(suite, args)
     scenarios = scenarios_of(suite, passwords=False).values()
-    found = (one.text for scenario in scenarios for one in (*scenario.exposed, *scenario.findings))
-    for warning in dict.fromkeys(found):
+    warnings = (finding.text for scenario in scenarios for finding in (*scenario.exposed, *scenario.findings))
+    for warning in dict.fromkeys(warnings):
         print_line(f"loadsim: warning: {warning}")
     view = CampaignView(args, suite.name)
     figures = view.made(lambda: run_suite(suite, args.out, watcher=view))

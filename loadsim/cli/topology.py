@@ -1,4 +1,4 @@
-"""`loadsim topology export`: write accounts and lists of a scenario in the formats of mail servers."""
+"""`loadsim topology export`: write a scenario's accounts and lists in mail servers' formats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_export(args: argparse.Namespace) -> int:
     table = Path(scenario.accounts.csv) if isinstance(scenario.accounts, AccountTable) else None
     if table is not None and table == real_path(args.out / ACCOUNTS_CSV) and args.format == "csv":
         raise ConfigError(
-            f"--out {args.out}: expected another directory than that of the scenario's table, found {table.name}"
+            f"--out {args.out}: expected a directory without the scenario's own table, found {table.name}"
         )
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     for path in export(accounts, distribution_lists(scenario), args.format, args.out):

@@ -329,6 +329,6 @@ def test_plain_tcp_is_for_loopback(place: Path, host: str) -> None:
 def test_the_command_makes_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = tmp_path / "cluster"
     assert main(["cluster", "certs", str(directory)]) == 0
-    assert capsys.readouterr().out.startswith(f"{directory}: the certificate of the cluster, and its key; copy it to")
+    assert capsys.readouterr().out.startswith(f"{directory}: the cluster's certificate and its key; copy it to")
     certs.check(directory)
     assert main(["cluster", "certs", str(directory)]) == BAD_INPUT

@@ -317,7 +317,7 @@ def test_a_missing_list_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -
     said = " ".join(line.strip() for line in lines[2 : lines.index("Server:")])
     assert said.startswith("- the server does not know the list list-1-1@example.test: 55")
     assert said.endswith(f"[list-unknown]: {Code.LIST_UNKNOWN.remedy}")
-    assert any(re.match(r"  - to a list: LACKS: 55\d RCPT: 55\d .*", line) for line in lines)
+    assert any(re.match(r"  - to a list: FAILED: 55\d RCPT: 55\d .*", line) for line in lines)
     listed = lab.with_settings(*WITH_LIST)
     with pytest.raises(ConfigError, match=r"lists: expected the server to accept mail for list-1-1@example\.test,"):
         asyncio.run(check_server_limits(listed.workload, listed.services))

@@ -136,7 +136,7 @@ def test_a_check_tries_monitors(tmp_path: Path) -> None:
     assert bad.returncode == 1
     assert bad.stdout.startswith("This scenario cannot run on this server.\nTo change:\n")
     row = " ".join(bad.stdout.partition("\nMonitors:\n")[2].split())
-    assert "mx2: LACKS: expected the log of the monitor mx2 (--name mx2), found that of the monitor mx1" in row
+    assert "mx2: FAILED: expected the log of the monitor mx2 (--name mx2), found that of the monitor mx1" in row
 
 
 CONNECT = "coproc SSH {{ exec ssh mx1 {command}; }}; head -c 100 <&${{SSH[0]}} > /dev/null; kill -9 $SSH_PID"

@@ -405,7 +405,7 @@ def test_server_embedded_runs_until_asked(scenario: Path, request_to_end: signal
     said = serve_and_ask_to_stop(["embedded", str(scenario)], request_to_end)
     assert "not a measurement" in said
     assert said.endswith(
-        "# Stopping: with full mailboxes, this may take a minute.\n# Stopped; its files are removed.\n"
+        "# Stopping: with full mailboxes, this may take a minute.\n# Stopped; its files were removed.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""The figures of a run while it lasts: one value that terminal, page and metrics show."""
+"""The live figures of a run: one value that terminal, page and metrics show."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.users.tasks import TASKS
 
 LATELY_S = 60.0
-"""Rates, means and percentiles are those of the last minute."""
+"""Rates, means and percentiles cover the last minute."""
 
 MOST_PROBE_FIGURES = 1000
-"""The most figures that are kept of a probe: one of a plug-in may invent names without end."""
+"""The most figures kept of a probe: a plug-in's probe may invent names without end."""
 
 RUN_PHASES = (
     *("plan", "join", "prepare", "log-on", "warm-up", "window", "after-window"),
@@ -33,7 +33,7 @@ RUN_PHASES = (
 
 @dataclass(frozen=True, slots=True)
 class LiveTask:
-    """A task: its counts since the start of the run; lately the rate, and about the 95th percentile if it is known."""
+    """A task: its counts since the start of the run, its recent rate, and roughly its 95th percentile if known."""
 
     name: str
     done: int
@@ -44,7 +44,7 @@ class LiveTask:
 
 @dataclass(frozen=True, slots=True)
 class Lately:
-    """Ended tasks, log-ons included: their rate, the failed share, and the mean lateness by cause."""
+    """Recently ended tasks, including log-ons: their rate, failed share, and mean lateness by cause."""
 
     per_s: float
     failed_share: float
@@ -57,10 +57,10 @@ class Lately:
 class LiveFigures:
     """A run at one instant.
 
-    `share` is the part of the phase that is over, `prepared` the accounts that have passed a step of the preparation,
-    and those that have to. `load` is the total of the engines, from their first snapshot on. `due` and `made` are the
-    tasks that the plan has until now, and those of them that ended; None if the plan is unknown. `probes` has the
-    newest samples, `summary` and `directory` are known after the end.
+    `share` is the finished share of the phase. `prepared` has, for each step of the preparation, the accounts that have
+    passed it, and the accounts in all. `load` is the total of all engines, None before their first snapshot. `due`
+    counts the tasks planned so far, `made` those that ended; both are None if the plan is unknown. `probes` has the
+    newest samples. `summary` and `directory` are set after the end.
     """
 
     scenario: str
@@ -83,7 +83,7 @@ class LiveFigures:
 
     @property
     def phase(self) -> str:
-        """The current phase, one of `RUN_PHASES`: the stage of the run, or that of its load."""
+        """The current phase, one of `RUN_PHASES`: the run's stage, or the phase of its load."""
         if self.summary is not None:
             return "done"
         if self.stage != "load":
@@ -111,7 +111,7 @@ def before(scenario: Scenario) -> LiveFigures:
 
 
 class LiveRun(Watcher):
-    """Makes the figures of a run of what it reports, and gives them to views."""
+    """Turns what a run reports into figures, and shows them in views."""
 
     def __init__(self, scenario: Scenario, *views: View) -> None:
         self.figures = before(scenario)
@@ -150,7 +150,7 @@ class LiveRun(Watcher):
         self._recent.add(snapshot)
         stretch = self._recent.stretch
         due, made = _due_and_made(self._plan, snapshot)
-        kinds = {f"{task}: {kind}": times for task, found in snapshot.failures.items() for kind, times in found.items()}
+        kinds = {f"{task}: {kind}": n for task, counts in snapshot.failures.items() for kind, n in counts.items()}
         self._show(
             replace(
                 self.figures,
@@ -161,7 +161,7 @@ class LiveRun(Watcher):
                 made=made,
                 lately=_lately(stretch),
                 tasks=_by_task(snapshot, stretch),
-                failures=tuple(sorted(kinds.items(), key=lambda each: -each[1])),
+                failures=tuple(sorted(kinds.items(), key=lambda kind: -kind[1])),
                 lag_limit_ms=_lag_limit_ms(stretch, self._scenario),
             )
         )
@@ -176,12 +176,12 @@ class LiveRun(Watcher):
 
 
 def _due_and_made(plan: PlannedLoad | None, load: LiveSnapshot) -> tuple[int, int] | tuple[None, None]:
-    """Return the tasks that the plan has until now, and those of them that ended; None if it is unknown."""
+    """Count the tasks planned so far, and those that ended; None if the plan is unknown."""
     if plan is None:
         return None, None
     due = plan.in_window(Window(0.0, load.at_s or 0.0))
-    found = (load.tasks.get(task, {}) for task in due)
-    made = sum(outcomes.get(outcome, 0) for outcomes in found for outcome in ("ok", *FAILURES, GENERATOR))
+    counts = (load.tasks.get(task, {}) for task in due)
+    made = sum(outcomes.get(outcome, 0) for outcomes in counts for outcome in ("ok", *FAILURES, GENERATOR))
     return sum(due.values()), made
 
 
@@ -192,7 +192,7 @@ def _share_of_phase(snapshot: LiveSnapshot, times: RunTimes) -> float | None:
 
 
 def _lately(stretch: Stretch | None) -> Lately | None:
-    """Return the figures of the last minute; None before two snapshots, or without tasks that ended."""
+    """Return the figures of the last minute; None before the second snapshot, or if no task ended."""
     if stretch is None or stretch.seconds <= 0 or not (ended := stretch.ended("ok", *FAILURES)):
         return None
     first, last = stretch.before, stretch.after
@@ -206,23 +206,23 @@ def _lately(stretch: Stretch | None) -> Lately | None:
 
 
 def _by_task(snapshot: LiveSnapshot, stretch: Stretch | None) -> tuple[LiveTask, ...]:
-    """Return the figures of each task that ended; log-ons and log-offs are last."""
+    """Return the figures of each task that ended; log-ons and log-offs come last."""
     of_plugins = sorted(snapshot.tasks.keys() - TASKS.keys())
     known = [task for task in (*TASKS, *of_plugins) if task in snapshot.tasks]
-    found = []
+    rows = []
     for name in sorted(known, key=WITHOUT_WINDOW.__contains__):
         outcomes = snapshot.tasks[name]
         failed = sum(outcomes.get(outcome, 0) for outcome in FAILURES)
         lately = stretch.done(name) if stretch is not None and stretch.seconds > 0 else 0
         per_s = lately / stretch.seconds if stretch is not None and lately else None
         p95_ms = stretch.about_ms(name, 95) if stretch is not None and lately else None
-        found.append(LiveTask(name, outcomes.get("ok", 0), failed, per_s, p95_ms))
-    return tuple(found)
+        rows.append(LiveTask(name, outcomes.get("ok", 0), failed, per_s, p95_ms))
+    return tuple(rows)
 
 
 def _lag_limit_ms(stretch: Stretch | None, scenario: Scenario) -> float | None:
-    """Return the limit of the event loop's lag, for the scored task that was the fastest lately."""
+    """Return the limit on the event loop's lag, set by the scored task that was fastest in the last minute."""
     scored = [task for task, weight in scenario.weights.items() if weight > 0]
-    found_ms = [] if stretch is None else [stretch.about_ms(task, 95) for task in scored]
-    fastest_ms = min((each for each in found_ms if each is not None), default=None)
+    p95s_ms = [] if stretch is None else [stretch.about_ms(task, 95) for task in scored]
+    fastest_ms = min((p95_ms for p95_ms in p95s_ms if p95_ms is not None), default=None)
     return lag_limit_ms(scenario.limits.generator, fastest_ms)

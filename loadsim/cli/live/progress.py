@@ -1,4 +1,4 @@
-"""Progress of long work: on a terminal a bar; elsewhere, a line at each tenth of the accounts."""
+"""Progress of long work: a bar on a terminal, else a line at each tenth of the accounts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def watched_terminal() -> Console | None:
-    """Return the terminal on standard error; None if it is not one, or cannot be redrawn (`TERM=dumb`).
+    """Return the terminal on standard error, without colours if `NO_COLOR` is set.
 
-    It has no colours if `NO_COLOR` is set.
+    None if standard error is not a terminal, or one that cannot be redrawn (`TERM=dumb`).
     """
     if not sys.stderr.isatty():
         return None
@@ -29,7 +29,7 @@ def watched_terminal() -> Console | None:
 
 @contextmanager
 def shown_progress() -> Iterator[ShowProgress]:
-    """Yield a function that shows on standard error how many accounts have passed a phase, of how many."""
+    """Yield a function that shows on standard error how many of all accounts have passed a phase."""
     console = watched_terminal()
     if console is None:
         yield Lines().show
@@ -64,14 +64,14 @@ def shown_share(title: str) -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def shown_work(title: str) -> Iterator[None]:
-    """Show on a terminal that the block is at work."""
+    """Show on a terminal that the block is running."""
     console = watched_terminal()
     with nullcontext() if console is None else console.status(title):
         yield
 
 
 class Lines:
-    """Prints a line at each whole tenth of a phase, none before the first: the server may refuse all."""
+    """Prints a line at each whole tenth of a phase, but none at its start: the server may refuse all accounts."""
 
     def __init__(self) -> None:
         self._tenths: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The progress of a run on standard error: lines, a bar for the mailboxes, a screen for the load."""
+"""The progress of a run on standard error: lines, a bar for the preparation, a screen for the load."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RunView(View):
         print_line(f"loadsim: {line}")
 
     def _display(self, stage: Stage) -> Callable[[LiveFigures], None]:
-        """Begin the display of a stage, and return what draws its figures."""
+        """Begin the display of a stage, and return the function that draws its figures."""
         if stage == "plan":
             share = self._shown.enter_context(shown_share("Planning"))
             return lambda figures: None if figures.share is None else share(figures.share)
@@ -71,7 +71,7 @@ class RunView(View):
 
 
 class RunLines:
-    """Prints a line at each change of the phase, and every ten seconds."""
+    """Prints a line at each change of phase, and every ten seconds."""
 
     def __init__(self) -> None:
         self._phase = ""

@@ -1,4 +1,4 @@
-"""Lines for people, whether anybody still reads them or not."""
+"""Printing that survives a closed pipe."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from typing import TextIO
 
 
 def print_line(line: str, stream: TextIO | None = None) -> None:
-    """Print a line, if anybody still reads it; on standard error unless another stream is given."""
-    with suppress(BrokenPipeError):  # no reason to end the command
+    """Print a line on standard error, or on another stream. A closed pipe does not end the command."""
+    with suppress(BrokenPipeError):
         print(line, file=stream or sys.stderr, flush=True)

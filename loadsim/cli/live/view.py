@@ -31,7 +31,7 @@ GAP = 2
 
 
 class Screen:
-    """Draws in a thread, so that a terminal that accepts nothing (Ctrl-S) delays no measurement."""
+    """Draws in a thread: a stopped terminal (Ctrl-S) must not delay measurements."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -43,7 +43,7 @@ class Screen:
         self._live.start()
 
     def show(self, figures: LiveFigures) -> None:
-        """Draw the figures when the current drawing is finished, unless newer ones have arrived."""
+        """Draw the figures once the current drawing is finished, unless newer ones have arrived by then."""
         if figures.load is None:
             return
         self._newest.append(figures)
@@ -61,7 +61,7 @@ class Screen:
         if not self._newest:
             return
         figures = self._newest.pop()
-        with suppress(OSError):  # the terminal is gone: the run goes on
+        with suppress(OSError):  # the terminal is gone: the run continues
             if self._console.size != self._size:  # the terminal has wrapped the old lines
                 self._size = self._console.size
                 self._console.clear()
@@ -69,15 +69,15 @@ class Screen:
 
 
 def screenful(figures: LiveFigures, columns: int) -> Group:
-    """Return the content of the screen: what matters most is on top, and a low terminal hides the last lines.
+    """Return the content of the screen, most important lines first: a low terminal hides the last ones.
 
-    A narrow terminal gets fewer columns, but never a truncated figure.
+    A narrow terminal shows fewer columns, but never a truncated figure.
     """
     table = Table.grid(padding=(0, GAP))
     table.add_column(style="bold", no_wrap=True, overflow="crop")
     table.add_column(overflow="fold")
     for name, words, look in lines(figures):
-        table.add_row(name, Text(words, "red" if look else ""))  # as they are: a server's have no markup
+        table.add_row(name, Text(words, "red" if look else ""))  # as Text: a server's words are not markup
     tasks = [task_row(task) for task in figures.tasks]
     clients = [_client_row(name, figures.clients[name]) for name in sorted(figures.clients, key=by_number)]
     tables = [
@@ -105,7 +105,7 @@ def _client_row(name: str, client: LiveSnapshot) -> tuple[str, ...]:
 
 
 def _fitting_table(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> Table:
-    """Return a table without the last columns that do not fit."""
+    """Return a table; the last columns are omitted if they do not fit."""
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     left = columns + GAP
     for heading, *cells in zip(headings, *rows, strict=True):

@@ -1,4 +1,4 @@
-"""The figures of a run in words: the lines and rows that terminal and page have in common."""
+"""The figures of a run in words: the lines and rows that terminal and page share."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from loadsim.findings.formats import count, duration
 from loadsim.statistics.latency_histogram import BOUNDS_MS
 
 Line = tuple[str, str, bool]
-"""A name, the words for it, and True for those to look at."""
+"""A name, its text, and True if the line needs attention."""
 
 HEADINGS = ("Task", "done", "failed", "lately/s", "95th, about")
 """The columns of the table of tasks."""
 
 SECONDS_FROM_MS = 10_000
-"""Times from here on are in seconds, as in the answer of a run."""
+"""From this time on, times are shown in seconds, as in a run's answer."""
 
 KINDS = 6
-"""The most kinds of failure that are shown."""
+"""The most kinds of failure shown."""
 
 WAITING: Mapping[str, str] = {
     "finish": "waiting for tasks that run",
@@ -34,7 +34,7 @@ WAITING: Mapping[str, str] = {
 
 
 def status(figures: LiveFigures) -> str:
-    """Return a line on the phase of the load, or on the preparation."""
+    """Return a line on the phase of the load, or on the step of the preparation."""
     load, duration_s = figures.load, figures.times.duration_s
     if figures.stage in ("prepare", "audit") and figures.prepared:
         step, (done, total) = list(figures.prepared.items())[-1]
@@ -54,7 +54,7 @@ def _clock(seconds: float) -> str:
 
 
 def lines(figures: LiveFigures) -> list[Line]:
-    """Return a line on users, load, tasks, lateness, generator and failures each, as far as they are known."""
+    """Return one line each on users, load, tasks, lateness, generator and failures, as far as known."""
     load = figures.load
     if load is None:
         return []
@@ -80,12 +80,12 @@ def _late(figures: LiveFigures, load: LiveSnapshot) -> str:
     most, lately = f"generator {duration(load.generator_late_most_s * 1000)} (worst)", figures.lately
     if lately is None:
         return most
-    busy, down, own = (duration(each) for each in (lately.busy_ms, lately.down_ms, lately.generator_ms))
+    busy, down, own = map(duration, (lately.busy_ms, lately.down_ms, lately.generator_ms))
     return f"user busy {busy}, session down {down}, generator {own} (mean, lately); {most}"
 
 
 def _generator(figures: LiveFigures, load: LiveSnapshot) -> Iterator[Line]:
-    """Yield the load of the worst engine in the last second, and the memory of all; nothing before it is known."""
+    """Yield a line with the worst engine's load in the last second, and the memory of all; nothing if unknown."""
     if load.cpu_share is None:
         return
     limit_ms, limit, lag, late = figures.lag_limit_ms, figures.cpu_limit, "", False
@@ -114,7 +114,7 @@ def task_row(task: LiveTask) -> tuple[str, ...]:
 
 
 def sentence(load: LiveSnapshot) -> str:
-    """Return the counts as a line, with lag and CPU share of the worst engine in the last second."""
+    """Return the counts as a line, with the worst engine's lag and CPU share in the last second."""
     at = "" if load.at_s is None else f"{max(load.at_s, 0):.0f} s, "
     lag = "" if load.lag_p99_ms is None else f"; event loop {duration(load.lag_p99_ms)} late"
     busy = "" if load.cpu_share is None else f"; {load.cpu_share:.0%} of a core"
@@ -126,12 +126,12 @@ def sentence(load: LiveSnapshot) -> str:
 
 
 def _share(share: float) -> str:
-    """Format with a decimal; a small share is not shown as none."""
+    """Format with one decimal; a tiny share is not shown as zero."""
     return "below 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 def _about(value_ms: float | None) -> str:
-    """Format with two digits, as buckets are no more precise; in seconds from 10 s on."""
+    """Format with two digits, the precision of the buckets; in seconds from 10 s on."""
     if value_ms is None:
         return ""
     if value_ms >= BOUNDS_MS[-1]:

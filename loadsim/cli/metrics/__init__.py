@@ -1,1 +1,1 @@
-"""The metrics of a run while it lasts."""
+"""Live metrics of a run."""

@@ -1,4 +1,4 @@
-"""`--metrics`: the metrics of a run, made of its live figures, and served to Prometheus."""
+"""`--metrics`: the live figures of a run, served to Prometheus."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ from loadsim.statistics.latency_histogram import BOUNDS_MS, LABELS
 from loadsim.version import __version__
 
 BUCKETS = (*(repr(float(f"{bound_ms / 1000:.3g}")) for bound_ms in BOUNDS_MS), "+Inf")
-"""The upper bounds of buckets in seconds, as Prometheus writes them: 0.0001 to 100.0, then +Inf."""
+"""The buckets' upper bounds in seconds, as Prometheus writes them: 0.0001 to 100.0, then +Inf."""
 
 Values = Iterable[tuple[Sequence[str], float]]
-"""The values of a metric, each with those of its labels."""
+"""The values of a metric, each preceded by its label values."""
 
 
 @contextmanager
 def served_metrics(where: str, figures: Callable[[], LiveFigures], *, quiet: bool = False) -> Iterator[int]:
-    """Serve the metrics of the figures at each request, and yield the port.
+    """Serve the current figures as metrics, and yield the port.
 
-    `where` is [HOST:]PORT; port 0 means any free one.
-
-    Raises `ConfigError` for an invalid address, or one that cannot be listened on.
+    `where` is [HOST:]PORT; port 0 means any free port. Raises `ConfigError` if it is invalid or cannot be used.
     """
     host, port = listening_address("--metrics", where)
     registry = CollectorRegistry(auto_describe=False)
@@ -57,7 +55,7 @@ class Exposition:
         self._figures = figures
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics as far as they are known. Each request calls this, in a separate thread."""
+        """Yield all metrics known so far. Each request calls this, in a separate thread."""
         figures = self._figures()
         yield from _of_run(figures)
         if figures.load is not None:
@@ -88,7 +86,7 @@ def _of_run(figures: LiveFigures) -> Iterator[Any]:
     yield _gauge("loadsim_planned_seconds", "Length of the run from the common start, as planned.", length_s)
     for name, meaning, at in (
         ("loadsim_accounts_prepared", "Accounts that have passed a step of the preparation.", 0),
-        ("loadsim_accounts_to_prepare", "Accounts that a step of the preparation is for.", 1),
+        ("loadsim_accounts_to_prepare", "Accounts that need a step of the preparation.", 1),
     ):
         accounts = GaugeMetricFamily(name, meaning, labels=("step",))
         yield _labelled(accounts, (((step,), counts[at]) for step, counts in figures.prepared.items()))
@@ -116,12 +114,12 @@ def _of_load(load: LiveSnapshot) -> Iterator[Any]:
     yield _gauge("loadsim_users", "Simulated users.", load.users)
     yield _gauge("loadsim_users_on", "Users with a session.", load.users_on)
     undelivered = load.accepted_undelivered
-    yield _gauge("loadsim_mail_under_way", "Messages accepted and not yet seen by the recipient.", undelivered)
-    late_most = "The largest lateness that loadsim itself caused for one task."
+    yield _gauge("loadsim_mail_under_way", "Messages accepted but not yet seen by the recipient.", undelivered)
+    late_most = "The largest delay of a task caused by loadsim itself."
     yield _gauge("loadsim_late_most_seconds", late_most, load.generator_late_most_s)
-    lag_p99 = "The 99th percentile of the event loop's lag in the last second, of the worst engine."
+    lag_p99 = "The 99th percentile of the worst engine's event-loop lag in the last second."
     yield _gauge("loadsim_lag_p99_seconds", lag_p99, _s(load.lag_p99_ms))
-    lag_max = "The largest lag in the last second, of the worst engine."
+    lag_max = "The worst engine's largest event-loop lag in the last second."
     yield _gauge("loadsim_lag_max_seconds", lag_max, _s(load.lag_max_ms))
     yield _gauge("loadsim_cpu_ratio", "Share of a core used by the busiest engine.", load.cpu_share)
     yield _gauge("loadsim_resident_bytes", "Memory of all engines.", load.rss_bytes)

@@ -1,4 +1,4 @@
-"""Serve the metrics of a run as its options say."""
+"""`--metrics`: its option, and the figures that it serves."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from loadsim.scenario.scenario import Scenario
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--metrics", metavar="[HOST:]PORT", help="expose Prometheus metrics at this address; without HOST, on loopback"
+        "--metrics", metavar="[HOST:]PORT", help="serve Prometheus metrics at this address; default HOST: loopback"
     )
 
 
 class RunMetrics(View):
-    """Keeps the figures of a run for requests, which come in threads of their own."""
+    """Keeps the figures of a run for requests, which have their own threads."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.figures = before(scenario)
@@ -30,7 +30,7 @@ class RunMetrics(View):
 
 @contextmanager
 def published_metrics(args: argparse.Namespace, scenario: Scenario) -> Iterator[RunMetrics]:
-    """Yield a view, and serve its figures to `--metrics`. Raises `ConfigError` if an address cannot be used."""
+    """Yield a view, and serve its figures if `--metrics` is given. Raises `ConfigError` for an unusable address."""
     metrics = RunMetrics(scenario)
     if args.metrics is None:
         yield metrics

@@ -1,1 +1,1 @@
-"""The page of a run that lasts: its live figures and its verdict."""
+"""A web page with the live figures of a run, and its verdict."""

@@ -1,4 +1,4 @@
-"""`--web`: serve the page of a run to browsers of this machine."""
+"""`--web`: serve a run's page to browsers on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_web(parser: argparse.ArgumentParser) -> None:
         "--web",
         type=whole(0, 65535),
         metavar="PORT",
-        help="serve a page that shows the run, on loopback, and print its URL; port 0: any free one",
+        help="serve a web page of the run on loopback, and print its URL; port 0: any free one",
     )
 
 
@@ -27,8 +27,8 @@ def add_web(parser: argparse.ArgumentParser) -> None:
 def shown_page(args: argparse.Namespace, scenario: Scenario) -> Iterator[View]:
     """Yield a view, and serve its figures as a page if `--web` is given, until open pages have the result.
 
-    Print the address of the page on standard error, also with `--quiet`: it is useless without its token.
-    Raises `ConfigError` for a port that cannot be used.
+    Print the page's address on standard error even with `--quiet`: the page cannot be opened without its token.
+    Raises `ConfigError` if the port cannot be used.
     """
     if args.web is None:
         yield View()

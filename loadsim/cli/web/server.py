@@ -1,7 +1,7 @@
-"""The server of the page: two paths and a token, and nothing that a request can change.
+"""The page's web server: two paths and a token, and nothing that a request can change.
 
-A browser that watches a run also shows pages of others. So the page's data need a token, which no other page knows,
-even if its name resolves to this address (DNS rebinding).
+The browser that watches a run shows other sites, too. So the data need a token that other sites do not know, not even
+one whose name resolves to this address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ MOST_CONNECTIONS = 32
 """The server closes further connections at once."""
 
 LONGEST_WAIT_S = 10.0
-"""A request for the state is answered when there is news, at the latest after this time."""
+"""A request for the state is answered once the state has changed, after this time at the latest."""
 
 LEAST_WAIT_S = 0.5
-"""A page that has the state gets the next one after this time at the earliest."""
+"""The shortest time between two states for one page."""
 
 CLIENT_LIMIT_S = 20.0
-"""The server closes a connection whose client neither sends nor reads for this time."""
+"""The server closes a connection whose client neither sends nor reads for this long."""
 
 LAST_WORD_S = 3.0
-"""The longest wait at the end, until open pages have the result."""
+"""The longest wait at the end for open pages to fetch the result."""
 
 
 def _read(name: str) -> str:
@@ -54,7 +54,7 @@ PAGE = (
     .replace("<!-- script -->", f"<script>{_SCRIPT}</script>")
     .encode()
 )
-"""The page as one document: its style and its script are in it, and it loads and runs nothing else."""
+"""The page as one document, with its style and script; it loads and runs nothing else."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -83,7 +83,7 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, port: int, view: PageView, token: str) -> None:
         self.view = view
         self.token = token
-        self.awaited: dict[str, float] = {}  # the last request of each page that does not have the last state
+        self.awaited: dict[str, float] = {}  # the time of the last request, for each page without the final state
         self._free = BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__((LOOPBACK, port), PageHandler)
 
@@ -97,12 +97,12 @@ class PageServer(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a client that breaks its connection; show errors of ours."""
+        """Ignore broken connections; show our own errors."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
     def await_pages(self) -> None:
-        """Wait until all open pages have the last state, or a signal."""
+        """Wait until all open pages have the final state, or until a signal."""
         now_s, signals = time.monotonic(), list[bool]()
         with handled_by(signals.append, even_if_ignored=True):
             while not signals and time.monotonic() < now_s + LAST_WORD_S:
@@ -147,7 +147,7 @@ class PageHandler(BaseHTTPRequestHandler):
         return hmac.compare_digest(given, f"Bearer {self.server.token}".encode())  # in constant time
 
     def _send_state(self, page: str | None, version: int) -> None:
-        """Send the state once it is newer than a version; note which page has the last one."""
+        """Send the state once it is newer than `version`; note which pages have the final one."""
         view, awaited = self.server.view, self.server.awaited
         if page is not None:
             awaited[page] = time.monotonic()
@@ -171,7 +171,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send a line of plain text. An unknown method is 405: the base class says 501."""
+        """Send a line of plain text. An unknown method is 405, where the base class has 501."""
         status = HTTPStatus(code)
         if status is HTTPStatus.NOT_IMPLEMENTED:
             status, message = HTTPStatus.METHOD_NOT_ALLOWED, "expected GET"

@@ -1,4 +1,4 @@
-"""The state of the page: the live figures of a run, and its result."""
+"""The page's state: the live figures of a run, and its result."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from loadsim.report.probe_panels import PANELS, panels_of
 from loadsim.runs.watcher import Stage
 
 WARNINGS = 20
-"""The page shows the last warnings, at most this many."""
+"""The most warnings shown; older ones are dropped."""
 
 MOST_CHARTS, MOST_LINES = 24, 7
-"""The most charts of probes, and the most lines of a chart: each has a colour of its own."""
+"""The most probe charts, and the most lines in a chart: each line has its own colour."""
 
 LONGEST_TEXT = 500
-"""Longer texts of servers and warnings are cut."""
+"""Longer server texts and warnings are cut."""
 
 STAGES: Mapping[Stage, str] = {
     "plan": "planning the load",
@@ -39,11 +39,11 @@ STAGES: Mapping[Stage, str] = {
 }
 
 Chart = tuple[str, str, Sequence[tuple[str, float | None]]]
-"""A title, a unit, and the lines: the name of each, and its value now."""
+"""A title, a unit, and for each line its name and current value."""
 
 
 class PageView(View):
-    """Collects what the page shows. The run calls it in its own thread, the server in others."""
+    """Collects what the page shows. The run and the server call it from different threads."""
 
     def __init__(self, figures: LiveFigures) -> None:
         self._changed = Condition()
@@ -79,7 +79,7 @@ class PageView(View):
     # --- what the server asks ---
 
     def wait(self, version: int, most_s: float) -> None:
-        """Wait until there is another version of the state, at most this long."""
+        """Wait until the state has another version, for at most `most_s`."""
         with self._changed:
             self._changed.wait_for(lambda: self.finished or self._version != version, most_s)
 
@@ -108,7 +108,7 @@ def _phase(figures: LiveFigures, has_result: bool, finished: bool) -> str:
     if has_result:
         return "ended"
     if finished:
-        return "Ended without a result; the terminal tells why"
+        return "Ended without a result; the terminal shows why"
     return figures.phase if figures.stage == "load" and figures.load is not None else STAGES[figures.stage]
 
 
@@ -117,7 +117,7 @@ def _result_of(summary: Summary, directory: Path) -> dict[str, Any]:
         "verdict": _cut(describe_answer(summary).banner),
         "tone": summary.tone,
         "headline": headline(summary.figures, summary.verdict.validity),
-        "reasons": [_cut(one.text) for one in (*summary.verdict.defects, *summary.verdict.missed)],
+        "reasons": [_cut(finding.text) for finding in (*summary.verdict.defects, *summary.verdict.missed)],
         "directory": printable(str(directory)),
     }
 
@@ -141,7 +141,7 @@ def _charts(figures: LiveFigures) -> Iterator[Chart]:
 
 
 def _of_probes(probes: Mapping[str, Mapping[str, float]]) -> list[Chart]:
-    found = [
+    panels = [
         (probe, panel, chosen)
         for probe in by_kind(probes, PANELS)
         for panel, chosen in panels_of(probe, [*probes[probe]])
@@ -155,7 +155,7 @@ def _of_probes(probes: Mapping[str, Mapping[str, float]]) -> list[Chart]:
                 for name, figure in chosen[:MOST_LINES]
             ],
         )
-        for probe, panel, chosen in sorted(found, key=lambda each: not each[1].chief)[:MOST_CHARTS]
+        for probe, panel, chosen in sorted(panels, key=lambda row: not row[1].chief)[:MOST_CHARTS]
     ]
 
 

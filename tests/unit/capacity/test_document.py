@@ -252,7 +252,7 @@ def test_an_unfinished_search_has_no_report(tmp_path: Path, capsys: pytest.Captu
     write(replace(searched(), directory=tmp_path, found=None))
     assert main(["report", str(tmp_path)]) == 2
     assert (
-        "expected a finished search, found one with 20 runs so far; loadsim capacity, typed as before, resumes it"
+        "expected a finished search, found one with 20 runs so far; the same loadsim capacity command resumes it"
         in capsys.readouterr().err
     )
     assert not (tmp_path / "report.html").exists()

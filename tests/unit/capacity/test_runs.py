@@ -413,10 +413,10 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--clients", "2"), "--clients: expected --cluster, too, found none"),
-        (("--cluster", "127.0.0.1:1", "--clients", "2", "--pin"), "--pin: expected a run of one machine"),
+        (("--clients", "2"), "--clients: expected --cluster as well, found none"),
+        (("--cluster", "127.0.0.1:1", "--clients", "2", "--pin"), "--pin: expected a run on one machine"),
         (("--cluster", "127.0.0.1:1", "--clients", "0"), "--clients: expected a number of at least 1, found 0"),
-        (("--cluster", "127.0.0.1:1"), "--clients: expected the number of clients, as all runs need the same ones"),
+        (("--cluster", "127.0.0.1:1"), "--clients: expected the number of clients, which all runs share"),
         (("--cluster", "127.0.0.1:1", "--clients", "2", "--from", "9", "--most", "8"), "--from: expected a number"),
     ],
 )

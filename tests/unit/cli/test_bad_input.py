@@ -102,7 +102,7 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         ((*COMPARE, "--max-regression", "five"), "such as 5% or 0.05, from 0% to 100%, found 'five'"),
         (("log", "answer", f"--end={'9' * 400}", "run"), "argument --end: expected h:mm, h:mm:ss or seconds"),
         (("new", "own.yaml"), "NAME: expected letters, digits, - and _, without .yaml, which is added, found 'own."),
-        (("new", "own", "--host", "a b"), "--host: expected letters, digits and the signs - . : _ / @, found 'a b'"),
+        (("new", "own", "--host", "a b"), "--host: expected letters, digits and the characters - . : _ / @, found 'a b'"),
         (("new", "own", "--host", "mail.example.com:143"), "--host: expected a host without a port, found"),
         (("show", "scenario"), "'scenario' (perhaps scenarios; choose from "),
         (("show", "profiles", "a", "b"), "unrecognized arguments: b"),
@@ -236,7 +236,7 @@ def test_an_export_spares_the_table_that_it_reads(capsys: Capture) -> None:
     Path("accounts.csv").chmod(0o600)
     path = on(1, 1, accounts={"csv": "accounts.csv"})
     line = refusal(capsys, "topology", "export", path, "--format", "csv")
-    assert line == "loadsim: --out .: expected another directory than that of the scenario's table, found accounts.csv"
+    assert line == "loadsim: --out .: expected a directory without the scenario's own table, found accounts.csv"
     assert Path("accounts.csv").read_text() == rows
 
 
@@ -609,7 +609,7 @@ def test_a_server_that_is_asked_over_and_over_ends_well() -> None:
 
     def tells_where_it_is(process: subprocess.Popen[str]) -> bool:
         assert process.stdout is not None
-        assert process.stdout.readline() == "# Starting embedded with 2 accounts: this takes some seconds.\n"
+        assert process.stdout.readline() == "# Starting embedded with 2 accounts: this takes a few seconds.\n"
         where.append(Path(process.stdout.readline().strip().rpartition(", in ")[2]))
         return where[0].is_dir()
 

@@ -157,7 +157,7 @@ def test_a_page_waits_for_news(tmp_path: Path) -> None:
         page.view.finish()
         last.join(PATIENCE_S)
         assert answers[1]["finished"]
-        assert answers[1]["phase"] == "Ended without a result; the terminal tells why"
+        assert answers[1]["phase"] == "Ended without a result; the terminal shows why"
 
 
 def test_the_end_waits_until_an_open_page_has_the_result(tmp_path: Path) -> None:
