@@ -1,1 +1,1 @@
-"""Mailboxes of a run: accounts, lists, start state, inspection and removal."""
+"""The mailboxes of a run: accounts, lists, start state, inspection and cleaning."""

@@ -1,4 +1,4 @@
-"""Answers of servers that refuse a task, and what they mean: a table by their codes."""
+"""The meaning of a server's refusal, from its response codes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ _TABLE = (
     ("553", "MAIL", Code.MAIL_FORBIDDEN),
     ("7", _ANY_MAIL, Code.MAIL_FORBIDDEN),
 )
-"""Codes of answers, the commands at which they have this meaning ("": any; LIST: RCPT of a list), and the finding.
+"""Response codes, the commands after which they have this meaning ("": any; LIST: RCPT of a list), and the finding.
 
-Codes are IMAP's (RFC 5530 section 3, RFC 4469, RFC 7889, RFC 9051 section 7.1), SMTP's enhanced ones (RFC 3463 section
-3, RFC 7505, IANA's registry), whole, by subject and detail, or by subject, and SMTP's (RFC 5321 section 4.2, RFC 3207,
-RFC 4954, RFC 5248); "unknown" is the driver `mapi`'s. Texts decide nothing: an answer without an entry is quoted."""
+Codes are IMAP's (RFC 5530 section 3, RFC 4469, RFC 7889, RFC 9051 section 7.1), SMTP's enhanced codes (RFC 3463 section
+3, RFC 7505, IANA's registry) in full, as subject and detail, or as subject alone, and SMTP's basic codes (RFC 5321
+section 4.2, RFC 3207, RFC 4954, RFC 5248); "unknown" comes from the driver `mapi`. Texts are not interpreted: an answer
+without an entry is quoted."""
 
 _MEANINGS = {
     (code, command): meaning
@@ -46,11 +47,11 @@ _MEANINGS = {
 
 _CODE = re.compile(r"(?:NO|BAD) \[([^]]+)\]|(\d{3}|unknown)\b")
 _ENHANCED = re.compile(r"[245]\d\d[ -]([245]\.((\d{1,3})\.[1-9]\d{0,2}))\b")
-"""An enhanced code, unless its detail is 0, which is undefined (RFC 3463 section 3.1)."""
+"""An enhanced code whose detail is not 0, which means undefined (RFC 3463 section 3.1)."""
 
 
 def meaning(failure: TaskFailed, sender: str = "", recipient: str = "", to_list: bool = False) -> Finding:
-    """Return what a failure of a task means, by the code of the server's answer."""
+    """Return the meaning of a task's failure, by the code of the server's answer."""
     values = {
         "answer": str(failure),
         "sender": sender or "its address",
@@ -61,7 +62,7 @@ def meaning(failure: TaskFailed, sender: str = "", recipient: str = "", to_list:
 
 
 def remedy(failure: TaskFailed, to_list: bool = False) -> str:
-    """Return the remedy for a failure as a clause; "" if the code of the answer is not known."""
+    """Return the remedy for a failure as a clause; "" if the answer's code is unknown."""
     code = _meaning(failure, to_list)
     return f"; {code.remedy}" if code is not Code.ANSWER_UNKNOWN and code.remedy else ""
 
@@ -77,14 +78,14 @@ def _meaning(failure: TaskFailed, to_list: bool) -> Code:
     command = failure.kind.rpartition(" ")[2]
     if to_list and command in ("RCPT", "ResolveNames"):
         command = "LIST"
-    of_imap, of_smtp = code.groups() if code else (None, None)
-    codes = [of_imap, *(enhanced.groups() if enhanced else ()), of_smtp]
-    known = (_MEANINGS.get((str(each), at)) for each in codes for at in (command, ""))
+    imap, smtp = code.groups() if code else (None, None)
+    codes = [imap, *(enhanced.groups() if enhanced else ()), smtp]
+    known = (_MEANINGS.get((str(code), where)) for code in codes for where in (command, ""))
     ended = isinstance(failure, ServerLost) and not failure.line
     return next(filter(None, known), Code.SERVER_UNAVAILABLE if ended else Code.ANSWER_UNKNOWN)
 
 
 def refused_recipient(failure: TaskFailed) -> bool:
-    """Return whether a server refused a recipient for good: 550 to 559 after RCPT, or no entry of its address book."""
+    """Return True if a server refused a recipient for good: 550 to 559 after RCPT, or not in its address book."""
     refused = failure.kind.startswith("55") and failure.kind.endswith(" RCPT")
     return isinstance(failure, ServerRefused) and (refused or failure.kind == "unknown recipient ResolveNames")

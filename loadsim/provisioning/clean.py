@@ -1,7 +1,7 @@
-"""Removes loadsim's messages and folders from the accounts of a scenario, and nothing else.
+"""Removal of loadsim's messages and folders from the accounts of a scenario, and of nothing else.
 
-It removes messages with loadsim's tag, and delivery reports that return such messages. Then it removes the folders
-that a manifest of this account names, if they are empty. Others' messages are not changed, and keep their folder.
+Messages with loadsim's tag are removed, and delivery reports that return such messages. Then the folders that the
+account's manifest names are deleted if they are empty. Other people's messages are not touched, and keep their folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loadsim.scenario.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """Messages and folders that were removed from one account (or would be), and others' mail that stays, by folder.
+    """Messages and folders removed from one account (or to be removed), and the foreign mail that stays, by folder.
 
     The manifest counts as a message, its folder as a folder. `failure` is the error that ended the visit early, or "".
     """
@@ -39,9 +39,9 @@ class Cleaned:
 
 
 async def clean(scenario: Scenario, services: Services, dry_run: bool, progress: Progress) -> list[Cleaned]:
-    """Clean every account of the scenario; with `dry_run`, change nothing. Return the results, account by account.
+    """Clean every account of the scenario; with `dry_run`, change nothing. Return one result per account.
 
-    A visit that fails ends with that account's `failure`, and the others go on. Raises `ConfigError` if all fail.
+    A visit that fails is recorded as its account's `failure`; the others continue. Raises `ConfigError` if all fail.
     """
 
     async def work(account: Account, mailbox: Provisioning) -> Cleaned:
@@ -60,9 +60,9 @@ async def clean(scenario: Scenario, services: Services, dry_run: bool, progress:
 
 
 async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) -> Cleaned:
-    """Clean one mailbox, which is logged on. The manifest goes last: a second run needs it.
+    """Clean one mailbox, which must be logged on. The manifest is removed last: if interrupted, a second run needs it.
 
-    Folders that loadsim created are not listed if they are unchanged since it recorded their state. Those that hold
+    Folders that loadsim created are not listed if they are unchanged since their state was recorded. Those that hold
     only our messages are deleted with them.
     """
     state = await inspect_mailbox(account, mailbox, trusted=lambda record: True)
@@ -96,7 +96,7 @@ async def _expunge_own(account: Account, mailbox: Provisioning, name: str, folde
 
 
 async def _delete_unchanged(mailbox: Provisioning, folder: str, state: MailboxState) -> bool:
-    """Delete a folder with our messages if STATUS, sent right before, is that before it was inspected."""
+    """Delete a folder of ours if STATUS, sent just before, is the same as before the inspection."""
     before = state.status[folder]
     if before is None or before.messages != state.folders[folder].ours or await mailbox.folder_status(folder) != before:
         return False
@@ -105,30 +105,30 @@ async def _delete_unchanged(mailbox: Provisioning, folder: str, state: MailboxSt
 
 
 def _deletable(state: MailboxState) -> tuple[str, ...]:
-    """Return the folders that loadsim created and that hold no others' messages; the manifest's comes last.
+    """Return the folders that loadsim created and that hold no foreign messages; the manifest's folder comes last.
 
-    The manifest's folder without a manifest is that of an interrupted `clean`.
+    If that folder has no manifest, an interrupted `clean` left it.
     """
     ours = [name for name in deepest_first(state.created) if name in state.folders and not state.folders[name].foreign]
-    at_end = state.folders.get(manifest.FOLDER)
-    if at_end is not None and not state.shared and not at_end.foreign:
+    of_manifest = state.folders.get(manifest.FOLDER)
+    if of_manifest is not None and not state.shared and not of_manifest.foreign:
         ours.append(manifest.FOLDER)
     return tuple(ours)
 
 
 async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
-    """Remove the manifest with its folder, or alone if the folder is not ours. Return whether the folder is removed.
+    """Remove the manifest with its folder, or alone if the folder is not ours. Return True if the folder was removed.
 
-    If possible, folder and manifest are removed in one step: without the manifest, the folder would look like others'.
-    So the folder is listed and counted again first, to prove that it holds only our messages.
+    If possible, both are removed in one step: without its manifest, the folder would look foreign. So the folder is
+    first listed and counted again, to prove that it holds only our messages.
     """
     folder = state.folders.get(manifest.FOLDER)
     if folder is None:
         return False
     own = {message.ref for message in folder.own}
     if manifest.FOLDER in _deletable(state):
-        found = {message.ref for message in (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]}
-        if found <= own and await mailbox.message_count(manifest.FOLDER) == len(found):
+        listed = {message.ref for message in (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]}
+        if listed <= own and await mailbox.message_count(manifest.FOLDER) == len(listed):
             await mailbox.delete(manifest.FOLDER)
             return True
     if own:
@@ -137,7 +137,7 @@ async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
 
 
 def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
-    """Return the totals in one line for people. Accounts that failed are counted apart: their contents are unknown."""
+    """Return the totals in one line. Accounts that failed are counted separately: their contents are unknown."""
     failed = sum(bool(one.failure) for one in cleaned)
     read = len(cleaned) - failed
     messages = sum(sum(one.messages.values()) for one in cleaned)

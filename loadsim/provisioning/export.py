@@ -20,21 +20,21 @@ _NAME = re.compile(r"(?!#)[^!%':\s]+")
 
 
 def dovecot_passwords(accounts: Iterable[Account]) -> str:
-    """Return a passdb `passwd-file` of Dovecot: `login:{PLAIN}password` per line. Keep it secret.
+    """Return a Dovecot passdb `passwd-file`: one `login:{PLAIN}password` per line. It is secret.
 
-    Colons separate the fields, so a password with a colon is written in Base64, which Dovecot decodes.
+    Colons separate fields, so a password with a colon is written in Base64, which Dovecot decodes.
     """
     return "".join(f"{_name(account.login)}:{_password(account.password)}\n" for account in accounts)
 
 
 def _name(name: str) -> str:
-    """Return a name that begins a line. Raises `ConfigError` for one that a server would take for another.
+    """Return a name for the start of a line. Raises `ConfigError` for a name that a server would misread.
 
-    There, # begins a comment. Dovecot escapes the apostrophe before it looks for a name, and replaces %; to Postfix, %
-    and ! are routes.
+    A # begins a comment. Dovecot escapes apostrophes before it looks up a name, and expands %; Postfix takes % and !
+    for routes.
     """
     if not name.isprintable() or not _NAME.fullmatch(name):
-        expected = "names for Dovecot and Postfix without !, %, ', colon, white space and # in front"
+        expected = "names for Dovecot and Postfix without !, %, ', colon and white space, and no # in front"
         raise ConfigError(f"accounts: expected {expected}, found {name!r}")
     return name
 
@@ -46,9 +46,9 @@ def _password(password: str) -> str:
 
 
 def dovecot_users(accounts: Iterable[Account]) -> str:
-    """Return a userdb `passwd-file` of Dovecot: a line for each login, and for each address that differs from it.
+    """Return a Dovecot userdb `passwd-file`: a line for each login, and for each address that differs from it.
 
-    Delivery (LMTP) looks up the address; `userdb_user=` maps it to the mailbox of the login.
+    Delivery (LMTP) looks up the address; `userdb_user=` maps it to the login's mailbox.
     """
     lines: list[str] = []
     for account in accounts:
@@ -64,16 +64,16 @@ def postfix_mailboxes(accounts: Iterable[Account]) -> str:
 
 
 def postfix_aliases(lists: Mapping[str, Sequence[str]]) -> str:
-    """Return a table for Postfix's `virtual_alias_maps`: each list with its members, one to a continuation line."""
+    """Return a table for Postfix's `virtual_alias_maps`: each list with its members, one per continuation line."""
     return "".join(
         f"{address}\t" + ",\n\t".join(map(_name, members)) + "\n" for address, members in lists.items() if members
     )
 
 
 def aliases(lists: Mapping[str, Sequence[str]]) -> str:
-    """Return aliases(5): the local part of each list, a colon, and its members, one to a continuation line.
+    """Return aliases(5) for sendmail, Exim (`lsearch`) and Postfix.
 
-    sendmail, Exim (`lsearch`) and Postfix read this.
+    Each list has its local part, a colon, and its members, one per continuation line.
     """
     return "".join(
         f"{address.rpartition('@')[0]}: " + ",\n  ".join(map(_name, members)) + "\n"
@@ -83,18 +83,18 @@ def aliases(lists: Mapping[str, Sequence[str]]) -> str:
 
 
 def address_aliases(lists: Mapping[str, Sequence[str]]) -> str:
-    """Return aliases with the whole address of each list, for Courier and OpenSMTPD, which continues no line."""
+    """Return aliases by full address, one list per line: Courier needs the address, OpenSMTPD has no continuations."""
     return "".join(f"{address}: {', '.join(map(_name, members))}\n" for address, members in lists.items() if members)
 
 
 def csv_accounts(accounts: Iterable[Account]) -> str:
-    """Return CSV with the columns user, password, address, for a scenario's `accounts: {csv}`. Keep it secret."""
+    """Return CSV with the columns user, password, address, for a scenario's `accounts: {csv}`. It is secret."""
     rows = ((account.login, account.password, account.address) for account in accounts)
     return _csv(("user", "password", "address"), rows)
 
 
 def csv_lists(lists: Mapping[str, Sequence[str]]) -> str:
-    """Return CSV with the columns list, member: one row for each member of each list."""
+    """Return CSV with the columns list and member: one row per list and member."""
     return _csv(("list", "member"), ((address, member) for address, members in lists.items() for member in members))
 
 
@@ -107,7 +107,7 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 Files = Mapping[str, tuple[str, int]]
-"""Texts by the names of their files, each with the file's mode."""
+"""Text and mode of each file, by file name."""
 
 _MAKERS: Mapping[str, Callable[[Sequence[Account], Mapping[str, Sequence[str]]], Files]] = {
     "dovecot": lambda accounts, _: {
@@ -134,10 +134,10 @@ FORMATS = tuple(_MAKERS)
 def export(
     accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], layout: str, directory: Path
 ) -> tuple[Path, ...]:
-    """Write the tables of one of `FORMATS` into `directory`, which is created if missing. Return the files.
+    """Write the tables in one of `FORMATS` into `directory`, which is created if missing. Return the files.
 
-    Files with passwords are readable by their owner only. Raises `ConfigError` for passwords that are not the accounts'
-    own, for a file that exists with other contents, or if the directory cannot be written to. Nothing is written then.
+    Files with passwords are readable by their owner only. Raises `ConfigError`, and writes nothing, if the passwords
+    are not the accounts' own, if a file exists with other contents, or if the directory is not writable.
     """
     files = _MAKERS[layout](accounts, lists)
     secret = any(mode == SECRET for _, mode in files.values())
@@ -164,7 +164,7 @@ def export(
 
 
 def write_table(path: Path, text: str, mode: int) -> Path:
-    """Write a text into a new file, which has this mode before it has any contents. Return the path."""
+    """Write a text into a new file, whose mode is set before its contents. Return the path."""
     path.unlink(missing_ok=True)
     path.touch(mode=mode, exist_ok=False)
     path.chmod(mode)

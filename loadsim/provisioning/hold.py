@@ -1,8 +1,8 @@
-"""The hold on accounts: while a process works on them, the manifest of the first one names it, and no other may begin.
+"""The hold on accounts: the manifest in the first account names the process that uses them, and keeps others out.
 
-Of two that write their names at the same time, the first message decides. A hold is renewed, so that a crash of its
-process on another machine does not block the accounts for ever; on this machine, a crash is noticed. The last one that
-has used the accounts stays named, so that an audit knows if that was its run.
+If two processes write their names at the same time, the first message wins. A hold expires unless it is renewed: a
+process that crashed on another machine must not block the accounts for ever. On this machine, a crash is noticed. The
+last process stays named, so that an audit can tell if its run was the last to use the accounts.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from loadsim.provisioning.sessions import Progress, name_of, visit
 RENEW_S = LEASE_S / 3
 
 CHANGE_LIMIT_S = 10.0
-"""The longest time to renew or release a hold: the server may be down. The hold then ends by itself."""
+"""The time limit for renewing or releasing a hold: the server may be down, and the hold then expires by itself."""
 
 
 class Hold:
-    """The hold of this process on the first of these accounts, and so on all.
+    """This process's hold on the first of these accounts, and thereby on all.
 
-    `used`: mailboxes may have changed, or the run has begun its load. `lost` is what was found in place of the hold.
-    `failure` is why the account was not reached the last time: it is unknown then who works on it.
+    `used`: mailboxes may have changed, or the run has begun its load. `lost` says what replaced the hold. `failure`
+    says why the account could not be reached the last time: the holder is then unknown.
     """
 
     def __init__(self, accounts: Sequence[Account], services: Services, work: str, run: str) -> None:
@@ -45,56 +45,57 @@ class Hold:
         self.failure: str | None = None
 
     async def take(self, create: bool, after: bool) -> None:
-        """Write the hold; without a manifest, only with `create`. Raises `AccountTaken`.
+        """Write the hold; if the account has no manifest, only with `create`. Raises `AccountTaken`.
 
-        `after`: the last to use the accounts must have been of the same run.
+        `after`: the accounts must have been used last by the same run.
 
-        An account that fails has no hold: the work on it reports that.
+        An account that fails has no hold; the work on it will report the failure.
         """
 
         async def work(account: Account, mailbox: Provisioning) -> None:
-            found = await _manifests(account, mailbox)
-            manifest.refuse_taken(account, found)
+            manifests = await _manifests(account, mailbox)
+            manifest.refuse_taken(account, manifests)
             if after:
-                manifest.refuse_used(account, found, self._holder.run)
+                manifest.refuse_used(account, manifests, self._holder.run)
                 self.used = True
-            if not (found or create):
+            if not (manifests or create):
                 return
-            self._before = manifest.holder_in(found)
+            self._before = manifest.holder_in(manifests)
             with suppress(ServerRefused):  # it may exist
                 await mailbox.create(manifest.FOLDER)
-            tag = await _put(account, mailbox, found, self._holder)
+            tag = await _put(account, mailbox, manifests, self._holder)
             try:
-                manifest.refuse_taken(account, found := await _manifests(account, mailbox))
+                manifest.refuse_taken(account, manifests := await _manifests(account, mailbox))
             except manifest.AccountTaken:
                 stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
-                await mailbox.expunge([each.ref for each in stored if each.tag == tag])
+                await mailbox.expunge([message.ref for message in stored if message.tag == tag])
                 raise
-            self._held |= manifest.holder_in(found) == self._holder  # else the server keeps no mail, which a run judges
+            # If another holder is named, the server loses mail: the run will notice.
+            self._held |= manifest.holder_in(manifests) == self._holder
 
         await self._visit(work)
 
     async def renew_always(self) -> None:
-        """Renew the hold in intervals, until it is lost."""
+        """Renew the hold every `RENEW_S`."""
         while True:
             await asyncio.sleep(RENEW_S)
             await self.renew()
 
     async def renew(self, limit_s: float | None = CHANGE_LIMIT_S) -> None:
-        """Renew the hold, or find that it is lost; with `limit_s` None, in the time of any visit."""
+        """Renew the hold, or notice that it is lost; if `limit_s` is None, only the visit's own limit applies."""
         await self._replace(replace(self._holder, until_s=Holder.this("").until_s), limit_s)
 
     async def release(self) -> None:
-        """End the hold. Unless the accounts were used, name the holder before it, and remove what `take` created."""
+        """End the hold. If the accounts were not used, restore the previous holder, and remove what `take` created."""
         await self._replace(replace(self._holder, until_s=0) if self.used else self._before, CHANGE_LIMIT_S)
         self._held = False
 
     def noting(self, progress: Progress) -> Progress:
-        """Return `progress` that also notes the first step that changes mailboxes."""
+        """Return a `progress` that also notes when a step begins to change mailboxes."""
 
-        def noted(step: str, done: int, of: int) -> None:
+        def noted(step: str, done: int, total: int) -> None:
             self.used |= step != INSPECT
-            progress(step, done, of)
+            progress(step, done, total)
 
         return noted
 
@@ -104,18 +105,19 @@ class Hold:
         async def work(account: Account, mailbox: Provisioning) -> None:
             nonlocal reached
             try:
-                found = await _manifests(account, mailbox)
+                manifests = await _manifests(account, mailbox)
             except manifest.AccountTaken as taken:
                 self.lost, reached = str(taken), True
                 return
-            other, reached = manifest.holder_in(found), True
-            if other != self._holder:
-                self.lost = f"{name_of(account)}: expected the hold of this process, found {other or 'it removed'}"
-            elif (holder and (holder.until_s or holder.run)) or manifest.names_in(found) or manifest.record_in(found):
-                await _put(account, mailbox, found, holder)
+            current, reached = manifest.holder_in(manifests), True
+            names_or_record = manifest.names_in(manifests) or manifest.record_in(manifests)
+            if current != self._holder:
+                self.lost = f"{name_of(account)}: expected the hold of this process, found {current or 'it removed'}"
+            elif (holder and (holder.until_s or holder.run)) or names_or_record:
+                await _put(account, mailbox, manifests, holder)
                 self._holder = holder or self._holder
             else:
-                await mailbox.expunge([each.message.ref for each in found])
+                await mailbox.expunge([each.message.ref for each in manifests])
                 await delete_empty(mailbox, manifest.FOLDER)
 
         if self._held and self.lost is None:
@@ -123,7 +125,7 @@ class Hold:
             with suppress(TimeoutError):
                 async with asyncio.timeout(limit_s), self._replacing:
                     await self._visit(work)
-            if reached:  # it is known who works on it, also if the server refuses the change
+            if reached:  # the holder is known even if the server refused the change
                 self.failure = None
 
     async def _visit(self, work: Callable[[Account, Provisioning], Awaitable[None]]) -> None:
@@ -140,9 +142,9 @@ async def _manifests(account: Account, mailbox: Provisioning) -> list[manifest.M
 
 
 async def _put(
-    account: Account, mailbox: Provisioning, found: Sequence[manifest.Manifest], holder: Holder | None
+    account: Account, mailbox: Provisioning, old: Sequence[manifest.Manifest], holder: Holder | None
 ) -> MessageTag:
-    return await manifest.replace(mailbox, account, found, manifest.names_in(found), manifest.record_in(found), holder)
+    return await manifest.replace(mailbox, account, old, manifest.names_in(old), manifest.record_in(old), holder)
 
 
 @asynccontextmanager
@@ -155,9 +157,9 @@ async def held(
     create: bool = True,
     after: bool = False,
 ) -> AsyncIterator[Hold]:
-    """Hold accounts while the block lasts; `work` is the command, `run` its run. Raises `AccountTaken`.
+    """Hold accounts for the block; `work` is the command, `run` its run. Raises `AccountTaken`.
 
-    `create` and `after` are those of `Hold.take`.
+    For `create` and `after`, see `Hold.take`.
     """
     hold = Hold(accounts, services, work, run)
     await hold.take(create, after)

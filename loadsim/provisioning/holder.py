@@ -1,4 +1,4 @@
-"""The process that uses accounts, or was the last to do so: its identity, its run, and if it still exists."""
+"""The process that uses accounts, or used them last: its identity, its run, and whether it still exists."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Annotated, Self
 from loadsim.documents.typed import Within, Wrong, closed
 
 LEASE_S = 1800
-"""A holder that has not renewed its hold for this long has crashed."""
+"""A holder that has not renewed its hold for this long is taken to have crashed."""
 
 
 def _line(text: str) -> str:
-    """Check a text that errors show: one line of at most the length of an address (RFC 5321 section 4.5.3.1)."""
+    """Check a text that errors quote: one line, no longer than an address may be (RFC 5321 section 4.5.3.1)."""
     if not text.isprintable() or len(text) > 320:
         raise Wrong("a line", text)
     return text
@@ -31,9 +31,9 @@ _Instant = Annotated[int, Within(0, 1 << 37)]
 @closed
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process of loadsim at work on accounts, for this `run` or none. Instants are in seconds since 1970.
+    """A loadsim process that works on accounts, for this `run` or for none (""). Instants are in seconds since 1970.
 
-    One that has released them stays in the manifest, with `until_s` 0.
+    After it has released them, it stays in the manifest with `until_s` 0.
     """
 
     work: Line
@@ -45,7 +45,7 @@ class Holder:
 
     @classmethod
     def this(cls, work: str, run: str = "") -> Self:
-        """Return this process, which does this work from now on."""
+        """Return this process, beginning this work now."""
         now_s = int(time.time())
         return cls(work, socket.gethostname(), identity(os.getpid()), now_s, now_s + LEASE_S, run)
 
@@ -55,7 +55,7 @@ class Holder:
 
     @property
     def gone(self) -> bool:
-        """True if the process was on this machine and has ended, or has not renewed its hold."""
+        """True if the process ran on this machine and has ended, or if its hold has expired."""
         place, _, number = self.process.rpartition(" pid ")
         number, _, _ = number.partition(" ")
         here = number.isdecimal() and place == identity(os.getpid()).rpartition(" pid ")[0]
@@ -64,11 +64,11 @@ class Holder:
     def __str__(self) -> str:
         since, until = (f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M}Z" for at_s in (self.since_s, self.until_s))
         crashed = f" (if it has crashed, wait until {until})" if self.until_s else ""
-        return f"loadsim {self.work} on {self.host}, which began at {since}{crashed}"
+        return f"loadsim {self.work} on {self.host}, started at {since}{crashed}"
 
 
 def identity(process: int) -> str:
-    """Return what no other process has: boot, PID namespace, number and start; number and host if these are unknown."""
+    """Return a unique name of a process: boot, PID namespace, PID and start; PID and host if these are unknown."""
     with suppress(OSError, IndexError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = Path("/proc/self/ns/pid").readlink()

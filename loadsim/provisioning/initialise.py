@@ -1,7 +1,7 @@
-"""Brings each mailbox of a scenario to its exact start state, and removes only loadsim's own mail for that.
+"""Preparation: bring each mailbox of a scenario to its exact start state, removing only loadsim's own mail.
 
-All accounts are inspected first: an error at one is raised before any change at others. Then the mailboxes that differ
-are changed, in steps that a second run can finish after an interruption.
+All accounts are inspected first: an error in one is raised before anything changes in another. Then the mailboxes that
+differ are changed, in steps that a second run can finish after an interruption.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from loadsim.scenario.workload import Workload
 
 BATCH_MESSAGES = 100
 BATCH_BYTES = 4 * 1024 * 1024
-"""The most bytes that are put into a folder at a time: they bound the memory of a process with many sessions."""
+"""The most bytes appended to a folder at a time: this bounds the memory of a process with many sessions."""
 
 INSPECT = "inspect"
 INITIALISE = "initialise"
-"""The steps that progress reports, in this order."""
+"""The steps that progress reports, in order."""
 
 _NAMED_BY_SERVER = (SENT_ITEMS, DELETED_ITEMS, CALENDAR)
-"""The folders whose names on the server depend on special uses, or on the scenario's `folders`."""
+"""The folders whose names on the server depend on special-use attributes or on the scenario's `folders`."""
 
 _COMPARED_FLAGS = frozenset(flag.lower() for flag in RESET_FLAGS)
 
@@ -59,7 +59,7 @@ _EVIDENCE = f"\r\n{HEADER}: ".encode()
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """Counts of the changes in all mailboxes. `start_state` is the digest of their state now; None if unknown."""
+    """Counts of the changes in all mailboxes. `start_state` is the digest of their new state; None if unknown."""
 
     accounts: int
     changed: int = 0
@@ -73,19 +73,19 @@ class Initialised:
     def describe(self) -> str:
         """Return one line for users."""
         if self.start_state is None:
-            return f"Inspected {self.accounts} mailboxes; their start state was left as it is."
+            return f"Inspected {self.accounts} mailboxes; left them as they were."
         if not self.changed:
-            return f"All {self.accounts} mailboxes were in their start state already: nothing to do."
+            return f"All {self.accounts} mailboxes were already in their start state: nothing to do."
         return (
             f"Initialised {self.changed} of {self.accounts} mailboxes: {self.folders_created} folders created,"
-            f" {self.folders_deleted} deleted; {self.put} messages put, {self.removed} removed, the flags of"
+            f" {self.folders_deleted} deleted; {self.put} messages added, {self.removed} removed, the flags of"
             f" {self.reflagged} reset."
         )
 
 
 @cache
 def _content_sources() -> str:
-    """Return the digest of the sources and the data from which messages are made."""
+    """Return the digest of the code and data from which messages are made."""
     return sources_digest(Path(content.__file__).parent)
 
 
@@ -98,7 +98,7 @@ class StoredState:
 
     @cached_property
     def _common(self) -> str:
-        """The digest of all that determines the messages of every user: code, seed, `mailbox`, and all addresses."""
+        """The digest of everything that determines all users' messages: code, seed, `mailbox`, and all addresses."""
         scenario = self._workload.scenario
         mailbox = json.dumps(scenario.mailbox.document(), sort_keys=True)
         digest = sha256(f"{_content_sources()} {scenario.domain} {self._workload.seed} {mailbox}\n".encode())
@@ -107,9 +107,9 @@ class StoredState:
         return digest.hexdigest()
 
     def digest(self, user: int, path: Callable[[str], str] = str) -> str:
-        """Return SHA-256 over all that determines the start state of one mailbox, in hexadecimal.
+        """Return SHA-256 of everything that determines the start state of one mailbox, in hexadecimal.
 
-        `path` returns the path of a folder on the server: messages in "Sent" are in their place only if it is the
+        `path` returns a folder's path on the server: messages in "Sent" are in the right place only if that is the
         folder for sent mail.
         """
         parts = [self._common, str(user), self._workload.user_start_state(user)]
@@ -117,11 +117,11 @@ class StoredState:
         return sha256(" ".join(parts).encode()).hexdigest()
 
     def folders(self, user: int) -> dict[str, int]:
-        """Return the folders that a mailbox must have, with the number of their messages."""
+        """Return the folders that a mailbox must have, with their numbers of messages."""
         return {INBOX: 0, SENT_ITEMS: 0, DELETED_ITEMS: 0, CALENDAR: 0} | self._workload.start_state(user)
 
     def messages(self, user: int, folder: str, begin: int = 0) -> Iterator[NewMessage]:
-        """Yield the messages of a folder in their order, from index `begin` on."""
+        """Yield the messages of a folder in order, from index `begin` on."""
         scenario = self._workload.scenario
         for index in range(begin, self.folders(user).get(folder, 0)):
             initial = self._workload.initial(user, folder, index)
@@ -146,7 +146,7 @@ def tag_of(message: bytes) -> MessageTag | None:
 
 @dataclass(frozen=True, slots=True)
 class FolderChange:
-    """The changes that bring a folder to its start state: messages to remove, reflag, and add after the `kept` ones."""
+    """The changes that bring a folder to its start state: messages to remove, to reflag, and to add after `kept`."""
 
     remove: tuple[MessageRef, ...]
     reflag: dict[tuple[Flag, ...], list[MessageRef]]
@@ -158,10 +158,10 @@ class FolderChange:
 
 
 async def change_folder(own: Sequence[Stored], wanted: Iterable[NewMessage], count: int) -> FolderChange:
-    """Return the changes for a folder that holds our messages `own`, in their order, and needs the `count` wanted ones.
+    """Return the changes for a folder that holds our messages `own`, in order, and needs the `count` wanted ones.
 
     The order matters: it decides which message is processed or browsed first. IMAP only adds at the end, so the
-    longest prefix of the wanted messages that is present in order is kept. Other visits get their turn meanwhile.
+    longest prefix of the wanted messages that is present in order is kept. Yields to the event loop in between.
     """
     remove: list[MessageRef] = []
     reflag: dict[tuple[Flag, ...], list[MessageRef]] = {}
@@ -185,7 +185,7 @@ async def change_folder(own: Sequence[Stored], wanted: Iterable[NewMessage], cou
 class MailboxChange:
     """The changes that bring a mailbox to its start state: folders to create, to delete once empty, and to change.
 
-    `forget`: folders to remove from the manifest, since they are gone: others may create one of the same name.
+    `forget`: folders to remove from the manifest because they are gone; a new folder of that name would be foreign.
     """
 
     create: tuple[str, ...]
@@ -198,7 +198,7 @@ class MailboxChange:
 
 
 async def change_mailbox(state: MailboxState, start: StoredState, user: int, from_scratch: bool) -> MailboxChange:
-    """Return the changes for a mailbox in this state; with `from_scratch`, they keep none of our messages."""
+    """Return the changes for a mailbox in this state; with `from_scratch`, none of our messages is kept."""
     wanted = start.folders(user)
     changes: dict[str, FolderChange] = {}
     for name in dict.fromkeys((*wanted, *state.folders)):
@@ -224,7 +224,7 @@ async def change_mailbox(state: MailboxState, start: StoredState, user: int, fro
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The number of mailboxes, and those to be changed."""
+    """The number of mailboxes, and the accounts whose mailboxes must change."""
 
     accounts: int
     to_change: Sequence[Account]
@@ -233,10 +233,10 @@ class Inspection:
 async def inspect(
     workload: Workload, services: Services, mode: str, progress: Progress, users: Iterable[int] | None = None
 ) -> Inspection:
-    """Inspect the mailboxes of these users (None: of all); nothing is changed.
+    """Inspect the mailboxes of these users (None: all), and change nothing.
 
-    `mode` selects those to be changed, as for `initialise`; with `auto`, also those that have no record of their start
-    state. Raises `ConfigError` if a visit fails, an account holds mail of others, or a mailbox that is left as it is
+    `mode` selects the mailboxes to change, as for `initialise`; `auto` includes those without a record of their start
+    state. Raises `ConfigError` if a visit fails, an account holds foreign mail, or a mailbox that will not be changed
     lacks folders that users need.
     """
     accounts = accounts_on_server(workload.scenario, users)
@@ -260,7 +260,7 @@ async def inspect(
 
 
 def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Account, MailboxState]]) -> None:
-    """Raise `ConfigError` if mailboxes lack folders without which tasks fail: a user needs one of their own folders."""
+    """Raise `ConfigError` if mailboxes lack folders that tasks need: the server's, and one of the user's own."""
     lacking = []
     for account, state in mailboxes:
         wanted = start.folders(account.number)
@@ -274,16 +274,16 @@ def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Accoun
         raise ConfigError(
             f"initialise: never: {len(lacking)} of {len(mailboxes)} mailboxes lack folders that users need:"
             f" {name_of(account)} has no {', no '.join(missing)}; run loadsim init SCENARIO --set initialise=auto"
-            " before"
+            " first"
         )
 
 
 async def restore(
     workload: Workload, services: Services, mode: str, inspected: Inspection, progress: Progress
 ) -> Initialised:
-    """Bring the mailboxes that are to be changed to their start state.
+    """Bring the inspected mailboxes to their start state.
 
-    Raises `ConfigError` that names the first account that failed; the others are finished.
+    Raises `ConfigError`, with the first account that failed, after all others are finished.
     """
     start = StoredState(workload)
 
@@ -297,12 +297,12 @@ async def restore(
 async def initialise(
     workload: Workload, services: Services, mode: str, progress: Progress, users: Iterable[int] | None = None
 ) -> Initialised:
-    """Inspect the mailboxes of these users (None: of all), then bring them to their start state as `mode` says.
+    """Inspect the mailboxes of these users (None: all), then bring them to their start state as `mode` says.
 
     `auto` changes only what differs, `always` removes all our mail and writes it again, `never` changes nothing. The
-    start state's digest covers all mailboxes, also those that another client prepares.
+    start state's digest covers all mailboxes, including those that other clients prepare.
 
-    Raises `ConfigError`, before any change, if a log-on fails, an account holds others' mail, or, with `never`, lacks
+    Raises `ConfigError`, before any change, if a log-on fails, an account holds foreign mail, or, with `never`, lacks
     folders that users need. A later `ConfigError` names an account that could not be finished.
     """
     inspected = await inspect(workload, services, mode, progress, users)
@@ -310,13 +310,13 @@ async def initialise(
 
 
 def start_state_after(workload: Workload, mode: str) -> str | None:
-    """Return the digest of the start state of all mailboxes once prepared; None if `mode` leaves them as they are."""
+    """Return the digest of all mailboxes' start state after preparation; None if `mode` leaves them unchanged."""
     return None if mode == "never" else workload.start_state_digest()
 
 
 def total(done: Sequence[Initialised]) -> Initialised:
     """Return the sum of the counts. All must have the same start state."""
-    counts = [each.name for each in fields(Initialised) if each.type == "int"]
+    counts = [field.name for field in fields(Initialised) if field.type == "int"]
     summed = {name: sum(getattr(one, name) for one in done) for name in counts}
     return Initialised(**summed, start_state=done[0].start_state if done else None)
 
@@ -324,10 +324,10 @@ def total(done: Sequence[Initialised]) -> Initialised:
 async def restore_mailbox(
     account: Account, mailbox: Provisioning, start: StoredState, from_scratch: bool
 ) -> Initialised:
-    """Bring one mailbox, which is logged on, to its start state. Return the counts of changes.
+    """Bring one mailbox, which must be logged on, to its start state. Return the counts of changes.
 
-    After an interruption at any step, another call finds the remaining changes: messages are removed before others are
-    put, and those are put in order.
+    After an interruption at any step, another call finds the remaining changes: messages are removed before any are
+    added, and added in order.
     """
     # Find the changes.
     digest = start.digest(account.number, mailbox.path)
@@ -344,7 +344,7 @@ async def restore_mailbox(
     for name in change.create:
         await mailbox.create(name)
 
-    # Change folders: remove messages from all, then put others.
+    # Change folders: remove messages from all of them, then add the missing ones.
     for folder in change.folders.values():
         if folder.remove:
             await mailbox.expunge(folder.remove)
@@ -354,7 +354,7 @@ async def restore_mailbox(
         for batch in batches(start.messages(account.number, name, folder.kept), BATCH_MESSAGES, BATCH_BYTES):
             await mailbox.append_many(name, batch)
 
-    # Delete folders. Record the state in the manifest, without the names of these.
+    # Delete folders. Record the state in the manifest, without the deleted folders.
     deleted = [name for name in change.delete if await delete_empty(mailbox, name)]
     if change or not state.holds(digest):
         status = await mailbox.status()
@@ -373,7 +373,7 @@ async def restore_mailbox(
 
 
 async def delete_empty(mailbox: Provisioning, folder: str) -> bool:
-    """Delete a folder if STATUS, sent right before, reports no messages. Return whether it was deleted."""
+    """Delete a folder if STATUS, sent just before, reports no messages. Return True if it was deleted."""
     if await mailbox.message_count(folder):
         return False
     await mailbox.delete(folder)
@@ -383,22 +383,22 @@ async def delete_empty(mailbox: Provisioning, folder: str) -> bool:
 async def _record(
     account: Account, mailbox: Provisioning, start: StoredState, status: Mapping[str, FolderStatus | None], digest: str
 ) -> manifest.Record | None:
-    """Return the record of a mailbox in its start state; None if the server does not state enough for one.
+    """Return the record of a mailbox in its start state; None if the server does not report enough for one.
 
-    Raises `ConfigError` unless STATUS reports the expected numbers: OK to each command is no proof.
+    Raises `ConfigError` unless STATUS reports the expected numbers: an OK to each command is no proof.
     """
     wanted = start.folders(account.number)
-    contents = {folder: each for folder, each in status.items() if folder != manifest.FOLDER}
+    contents = {folder: its_status for folder, its_status in status.items() if folder != manifest.FOLDER}
     for folder in dict.fromkeys((*wanted, *contents)):
-        each, expected = contents.get(folder), wanted.get(folder, 0)
+        its_status, expected = contents.get(folder), wanted.get(folder, 0)
         found = 0
-        if each is not None:
-            found = each.messages
+        if its_status is not None:
+            found = its_status.messages
         elif folder in contents:
             found = await mailbox.message_count(folder)
         if found != expected:
             raise ConfigError(
                 f"{name_of(account)}: folder {folder}: expected {expected} messages after initialising, found {found}"
             )
-    known = {folder: each for folder, each in contents.items() if each is not None}
+    known = {folder: its_status for folder, its_status in contents.items() if its_status is not None}
     return manifest.Record(digest, known) if len(known) == len(contents) else None

@@ -1,8 +1,8 @@
-"""The contents of a mailbox: our messages, and others'.
+"""The contents of a mailbox: our own messages, and foreign ones.
 
-Headers are copied easily: people forward, redirect and quote. So a message is ours only if its tag, its From and
-its Message-ID agree. A delivery report is ours only if it has the form of RFC 3464 and returns the header of such a
-message. An automatic reply is ours if it answers one (RFC 3834 sections 3.1.5 and 5).
+Headers are easily copied: people forward, redirect and quote. So a message is ours only if its tag, its From and its
+Message-ID agree. A delivery report is ours only if it has the form of RFC 3464 and returns the header of a message of
+ours. An automatic reply is ours if it answers one (RFC 3834 sections 3.1.5 and 5).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from loadsim.provisioning.manifest import Manifest, Record, names_in, record_in
 from loadsim.provisioning.sessions import name_of
 
 _REPORTERS = ("mailer-daemon", "postmaster", "microsoftexchange")
-"""Prefixes of the local part of addresses that send delivery reports."""
+"""Prefixes of the local parts that send delivery reports."""
 
 _STATUS_TYPES = frozenset({"message/delivery-status", "message/global-delivery-status"})
-"""Types of the part with the delivery status in a report (RFC 3464 section 2, RFC 6533 section 3)."""
+"""Content types of a report's delivery status (RFC 3464 section 2, RFC 6533 section 3)."""
 
 _RETURNED_MESSAGES = frozenset({"message/rfc822", "message/global"})
 _RETURNED_HEADERS = frozenset({"text/rfc822-headers", "message/global-headers"})
-"""Types of the part in a report that returns the message, or its header (RFC 6522 section 3, RFC 6533 section 4)."""
+"""Content types of a report's returned message, or its header (RFC 6522 section 3, RFC 6533 section 4)."""
 
 LARGEST_HEADER_BYTES = 1 << 16
 LONGEST_FIELD = 1000
@@ -39,10 +39,10 @@ _FOLD = re.compile(r"\r?\n(?=[ \t])")
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """The messages of one folder: our own in their order, and how many others there are.
+    """The messages of one folder: our own in order, and the number of foreign ones.
 
-    `recorded` is None if the folder was listed. Otherwise it is the number of our messages, by a record that still
-    holds, and `own` is empty.
+    `recorded` is None if the folder was listed. Otherwise it is the number of our messages in a record that is still
+    true, and `own` is empty.
     """
 
     own: tuple[Stored, ...]
@@ -56,9 +56,9 @@ class FolderState:
 
 @dataclass(frozen=True, slots=True)
 class MailboxState:
-    """All folders of one account by name, with their status, and its manifests.
+    """All folders of one account by name, with their status, and the account's manifests.
 
-    `shared`: the mailbox is also that of another user, whose manifest stays.
+    `shared`: another user has the same mailbox; their manifest stays.
     """
 
     folders: dict[str, FolderState]
@@ -73,13 +73,13 @@ class MailboxState:
 
     @property
     def foreign(self) -> dict[str, int]:
-        """The number of others' messages, by folder; folders without any are left out."""
+        """The number of foreign messages by folder, without folders that have none."""
         return {name: folder.foreign for name, folder in self.folders.items() if folder.foreign}
 
     def holds(self, digest: str) -> bool:
-        """Return whether nothing has changed since the mailbox was in the start state of this digest.
+        """Return True if nothing has changed since the mailbox was in the start state with this digest.
 
-        Without `modseq` flags may have changed: those of the Inbox were listed.
+        Without `modseq`, flags may have changed outside the Inbox, whose flags were listed.
         """
         record = None if self.shared else record_in(self.manifests)
         contents = {name: status for name, status in self.status.items() if name != manifest.FOLDER}
@@ -89,9 +89,9 @@ class MailboxState:
 async def inspect_mailbox(
     account: Account, mailbox: Provisioning, trusted: Callable[[Record], bool] = lambda record: False
 ) -> MailboxState:
-    """List everything on the account; nothing is changed, no message is marked as seen.
+    """List everything in the account, without changing anything or marking messages as seen.
 
-    If the manifest's record is `trusted`, folders that are unchanged since are not listed. Raises `AccountTaken`.
+    If the manifest's record is `trusted`, folders unchanged since then are not listed. Raises `AccountTaken`.
     """
     # Read the manifest.
     status = await mailbox.status()
@@ -103,11 +103,11 @@ async def inspect_mailbox(
         state = await _folder_state(account, mailbox, stored)
         accepted, shared = await manifest.read(mailbox, account, state.own)
         manifest.refuse_taken(account, accepted)
-        ours = {each.message.ref for each in accepted}
-        own = tuple(each for each in state.own if each.ref in ours or not manifest.is_manifest(each))
+        refs = {each.message.ref for each in accepted}
+        own = tuple(message for message in state.own if message.ref in refs or not manifest.is_manifest(message))
         folders[manifest.FOLDER] = FolderState(own, state.foreign)
 
-    # Take what is unchanged from its record, and list the rest.
+    # Take unchanged folders from the record, and list the rest.
     record = None if shared else record_in(accepted)
     if record is not None and trusted(record):
         for name in record.unchanged(status):
@@ -127,7 +127,7 @@ async def list_own(account: Account, mailbox: Provisioning, folder: str) -> tupl
 
 
 async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> bool:
-    """Return whether a message is ours. Only possible delivery reports and automatic replies are fetched."""
+    """Return True if a message is ours. Only likely delivery reports and automatic replies are fetched."""
     if message.tag is not None:
         return vouched(message.tag, message.sender, message.message_id, account.domain)
     return await bounce_status(account, mailbox, message) is not None
@@ -136,7 +136,7 @@ async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> b
 async def bounce_status(account: Account, mailbox: Provisioning, message: Stored) -> str | None:
     """Return the status of a delivery report that returns a message of ours, such as 5.2.2; None for other messages.
 
-    It is "" if the report has none (RFC 3464 section 2.3.4), and `AUTOMATIC_REPLY` of an automatic reply to ours.
+    It is "" if the report has no status (RFC 3464 section 2.3.4), and `AUTOMATIC_REPLY` for an automatic reply to ours.
     """
     if message.tag is None and run_named(message.in_reply_to, account.domain) is not None:
         submitted = (await _fields(mailbox, message.ref, _WHOLE)).get("auto-submitted", "")
@@ -147,21 +147,21 @@ async def bounce_status(account: Account, mailbox: Provisioning, message: Stored
     structure = await mailbox.structure(message.ref)
     for part in structure.attachments:
         if part.content_type in _STATUS_TYPES and part.size_bytes <= LARGEST_HEADER_BYTES:
-            found = _STATUS.search(bytes(await mailbox.part(message.ref, part))[: LARGEST_HEADER_BYTES + 1])
-            return found[1].decode("ascii") if found else ""
+            status = _STATUS.search(bytes(await mailbox.part(message.ref, part))[: LARGEST_HEADER_BYTES + 1])
+            return status[1].decode("ascii") if status else ""
     return ""
 
 
 async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> bool:
-    """Return whether a message is a delivery report (RFC 6522, RFC 3464) that returns a message of ours, or its header.
+    """Return True if a message is a delivery report (RFC 6522, RFC 3464) that returns a message of ours, or its header.
 
-    Text that quotes a header is no such report: people quote, too.
+    Text that quotes a header does not count: people quote, too.
     """
     structure = await mailbox.structure(ref)
     parts: Sequence[Part] = (*((structure.text,) if structure.text else ()), *structure.attachments)
     if not any(part.content_type in _STATUS_TYPES for part in parts):
         return False
-    # Only the header of a returned message, which may be large (RFC 9051 section 6.4.5.1).
+    # Fetch only the header of a returned message, which may be large (RFC 9051 section 6.4.5.1).
     messages = [part for part in parts if part.content_type in _RETURNED_MESSAGES]
     returned = [Part(f"{part.name}.HEADER", "text/rfc822-headers", 0) for part in messages]
     returned += [part for part in parts if part.content_type in _RETURNED_HEADERS]
@@ -181,7 +181,7 @@ _WHOLE = Part("HEADER", "text/rfc822-headers", 0)
 
 
 async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping[str, str]:
-    """Fetch a header. Return its fields by names in lower case, without repeated and overlong ones."""
+    """Fetch a header. Return its fields by lower-case name, without repeated and overlong fields."""
     if part.size_bytes > LARGEST_HEADER_BYTES:
         return {}
     try:
@@ -190,21 +190,21 @@ async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping
         return {}
     if len(raw) > LARGEST_HEADER_BYTES:
         return {}
-    found: dict[str, str] = {}
-    twice: set[str] = set()
+    fields: dict[str, str] = {}
+    repeated: set[str] = set()
     for line in _FOLD.sub("", raw.decode("utf-8", "replace")).split("\n"):
         if not line.strip("\r"):
             break
         name, _, value = line.partition(":")
         name = name.strip().lower()
-        if name in found:
-            twice.add(name)
-        found[name] = value.strip()
-    return {name: value for name, value in found.items() if name not in twice and len(value) <= LONGEST_FIELD}
+        if name in fields:
+            repeated.add(name)
+        fields[name] = value.strip()
+    return {name: value for name, value in fields.items() if name not in repeated and len(value) <= LONGEST_FIELD}
 
 
 def refuse_foreign(states: Sequence[tuple[Account, MailboxState]]) -> None:
-    """Raise `ConfigError` if any of these mailboxes holds others' mail, or is also that of another user."""
+    """Raise `ConfigError` if any of these mailboxes holds foreign mail, or belongs to another user, too."""
     for account, state in states:
         if state.shared:
             raise manifest.shared_by_users(account)

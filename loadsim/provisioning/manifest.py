@@ -1,12 +1,12 @@
-"""The manifest in each mailbox: the folders that loadsim created there, and so may delete, and the state that it left.
+"""The manifest in each mailbox: the folders that loadsim created there, and so may delete, and the state it left.
 
-It is a message in a folder of its own, written before the folders that it names are created; it names only folders that
-LIST did not show. A signature (HMAC-SHA256) of the account's address and the contents keeps other messages, and
-manifests of other accounts, from naming folders for deletion.
+It is a message in its own folder, written before the folders that it names are created; it names only folders that
+LIST did not show. Its signature (HMAC-SHA256 over the account's address and the contents) ensures that no other
+message, and no other account's manifest, can name folders for deletion.
 
-Others with another first account may not use the mailbox; the manifest of the first account also has its holder
-(`hold`). Its record has the start state's digest and the status of each folder: one with an unchanged status has
-unchanged contents, and need not be listed.
+The manifest also names the first of the accounts prepared together; scenarios with another first account may not use
+the mailbox. The first account's manifest names the holder (`hold`). The record has the start state's digest and the
+status of each folder: a folder whose status is unchanged need not be listed.
 """
 
 from __future__ import annotations
@@ -30,50 +30,50 @@ from loadsim.scenario.workload import may_be_made
 from loadsim.timinglog.documents import unique_keys
 
 FOLDER = "LoadSim"
-"""The manifest's folder. It is not part of the start state; it is ours if it holds nothing else."""
+"""The manifest's folder. It is not part of the start state. If it holds nothing else, it is ours."""
 
 KIND = "manifest"
 
 LARGEST_BYTES = 1 << 20
-"""The largest body that is read: with names such as "Folder 01", some 70,000 folders."""
+"""The largest body that is read: enough for about 70,000 names such as "Folder 01"."""
 
 _DATE_US = 1_761_955_200_000_000
-"""2025-11-01 00:00 UTC: constant, so that a manifest depends on account, names and key only."""
+"""2025-11-01 00:00 UTC: constant, so that a manifest depends only on account, names and key."""
 
 _PURPOSE = b"loadsim manifest 1\n"
-"""Prefix of the signed text, so that the key, perhaps a password, signs nothing else of the same form."""
+"""Prefix of the signed text: the key may be a password, and a signature must have no other use."""
 
 
 class RejectedManifest(Exception):
-    """A message that claims to be a manifest is not accepted; `str()` is the reason, which does not quote it."""
+    """A message that claims to be a manifest is rejected; `str()` is the reason, without a quotation."""
 
 
 @closed
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The digest of the start state to which a mailbox was brought, and the status of its folders then.
+    """The digest of a mailbox's start state, and the status of its folders in that state.
 
-    The folder of the manifest is left out, since writing the record changes it.
+    The manifest's own folder is left out, since writing the record changes it.
     """
 
     digest: str
     status: Mapping[str, Annotated[FolderStatus, Row]]
 
-    def at(self, places: Callable[[str], str]) -> Record:
-        """Return the record with other names, such as the paths of folders."""
-        return Record(self.digest, {places(name): status for name, status in self.status.items()})
+    def renamed(self, new_name: Callable[[str], str]) -> Record:
+        """Return the record with other names, such as the paths of the folders."""
+        return Record(self.digest, {new_name(name): status for name, status in self.status.items()})
 
     def unchanged(self, status: Mapping[str, FolderStatus | None]) -> frozenset[str]:
-        """Return the folders that have the same contents as in the record, by the present status.
+        """Return the folders whose contents, by their present status, are the same as in the record.
 
-        Without `modseq`, a changed flag may not show. The Inbox, where flags decide what users do, is left out then.
+        Without `modseq`, a changed flag may not show. Then the Inbox, where flags decide what users do, is left out.
         """
         same = {folder for folder, now in status.items() if now is not None and self.status.get(folder) == now}
         return frozenset(folder for folder in same if folder != INBOX or self.status[folder].modseq is not None)
 
 
 class Body(NamedTuple):
-    """The parsed body of a manifest: its folders, the address of the first account, its record, and its holder."""
+    """The parsed body of a manifest: its folders, the first account's address, the record, and the holder."""
 
     names: frozenset[str]
     first_account: str
@@ -82,7 +82,7 @@ class Body(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """A manifest that is accepted."""
+    """An accepted manifest."""
 
     message: Stored
     body: Body
@@ -94,7 +94,7 @@ def names_in(manifests: Iterable[Manifest]) -> frozenset[str]:
 
 
 def record_in(manifests: Sequence[Manifest]) -> Record | None:
-    """Return the record; None if there are several manifests."""
+    """Return the record of the only manifest; None if there are several."""
     return manifests[0].body.record if len(manifests) == 1 else None
 
 
@@ -103,48 +103,48 @@ def holder_in(manifests: Iterable[Manifest]) -> Holder | None:
 
 
 class AccountTaken(ConfigError):
-    """Another process is at work on an account, or it was prepared with other accounts."""
+    """Another process is working on an account, or it was prepared with other accounts."""
 
 
 class UnknownManifest(AccountTaken):
-    """A manifest is not accepted."""
+    """A manifest is rejected."""
 
 
 def refuse_taken(account: Account, manifests: Sequence[Manifest]) -> None:
-    """Raise `AccountTaken` unless these manifests of an account leave it to this process.
+    """Raise `AccountTaken` unless these manifests leave the account to this process.
 
-    The first one decides, so that of two processes that write one at the same time, only one is refused.
+    The first manifest decides: if two processes write one at the same time, only one of them is refused.
     """
     if manifests and (first := manifests[0].body.first_account) != _first_account(account):
         raise AccountTaken(
-            f"{name_of(account)} belongs to the accounts that begin with {first}: `loadsim clean` these first"
+            f"{name_of(account)} belongs to the accounts that begin with {first}: run `loadsim clean` on these first"
         )
     holder = holder_in(manifests)
     if holder is not None and not (holder.ours or holder.gone):
-        raise AccountTaken(f"{name_of(account)}: expected that no other loadsim uses it, found {holder}")
+        raise AccountTaken(f"{name_of(account)}: expected no other loadsim at work there, found {holder}")
 
 
 def shared_by_users(account: Account) -> ConfigError:
     return ConfigError(
-        f"{name_of(account)}: folder {FOLDER}: expected a mailbox for each user, found the manifest of another one:"
-        " `loadsim clean` these accounts, then give each user their own (do log-on names, a master user, or the"
-        " server's home directories lead to the same one?)"
+        f"{name_of(account)}: folder {FOLDER}: expected a mailbox for each user, found another user's manifest:"
+        " run `loadsim clean` on these accounts, then give each user their own mailbox (do log-on names, a master user,"
+        " or the server's home directories lead to the same one?)"
     )
 
 
 def refuse_used(account: Account, manifests: Sequence[Manifest], run: str) -> None:
-    """Raise `AccountTaken` unless the last to use an account, by its manifests, did so for this run."""
+    """Raise `AccountTaken` unless, by its manifests, an account was last used for this run."""
     last = holder_in(manifests)
     if last is None or last.run != run:
-        found = last or "no manifest of it: the mailbox was cleaned, or the server has lost or altered it"
-        raise AccountTaken(f"{name_of(account)}: expected that run {run} was the last to use it, found {found}")
+        found = last or "no manifest: the mailbox was cleaned, or the server has lost or altered the manifest"
+        raise AccountTaken(f"{name_of(account)}: expected run {run} to be its last user, found {found}")
 
 
 def refuse_other(account: Account, manifests: Sequence[Manifest], before: Holder | None) -> None:
-    """Raise `AccountTaken` if an account has another holder than `before`, or is not left to this process."""
+    """Raise `AccountTaken` if an account is not left to this process, or its holder is not `before`."""
     refuse_taken(account, manifests)
     if (last := holder_in(manifests)) != before:
-        raise AccountTaken(f"{name_of(account)}: expected that no other loadsim uses it, found {last}")
+        raise AccountTaken(f"{name_of(account)}: expected no other loadsim at work there, found {last}")
 
 
 def _first_account(account: Account) -> str:
@@ -152,15 +152,15 @@ def _first_account(account: Account) -> str:
 
 
 def is_manifest(message: Stored) -> bool:
-    """Return whether a message claims to be a manifest. (A killed `write` leaves two; both count.)"""
+    """Return True if a message claims to be a manifest. (A killed `write` leaves two; both count.)"""
     tag = message.tag
     return tag is not None and tag.run == INITIAL_RUN and tag.kind == KIND
 
 
 async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -> tuple[list[Manifest], bool]:
-    """Return the manifests of the account among these messages, and whether another user has this mailbox, too.
+    """Return the account's manifests among these messages, and True if another user has the same mailbox.
 
-    Raises `UnknownManifest` for one that is not accepted: who has put it there, and works on the account, is unknown.
+    Raises `UnknownManifest` for one that is rejected: its author, who may be at work on the account, is unknown.
     """
     accepted: list[Manifest] = []
     shared = False
@@ -169,16 +169,16 @@ async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -
             body = parse(await _body(mailbox, message), account, mailbox.folder_at)
         except RejectedManifest as reason:
             where = f"{name_of(account)}: folder {FOLDER}"
-            raise UnknownManifest(f"{where}: a manifest is not accepted: {reason}") from None
+            raise UnknownManifest(f"{where}: found an unusable manifest: {reason}") from None
         shared |= body is None
         accepted += [Manifest(message, body)] if body else []
     return accepted, shared
 
 
 async def accepted_in(mailbox: Provisioning, account: Account) -> list[Manifest]:
-    """Return the manifests in their folder, which must exist.
+    """Return the manifests in the manifest folder, which must exist.
 
-    Raises `AccountTaken`, and `ConfigError` if it has another user's.
+    Raises `AccountTaken`, and `ConfigError` if the folder has another user's manifest.
     """
     accepted, shared = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER])
     refuse_taken(account, accepted)
@@ -188,13 +188,13 @@ async def accepted_in(mailbox: Provisioning, account: Account) -> list[Manifest]
 
 
 async def _body(mailbox: Provisioning, message: Stored) -> bytes:
-    """Fetch a manifest's body, which must match its tag except for line ends that servers drop or add."""
-    found: bytes | None = None
+    """Fetch a manifest's body, which must match its tag except for line ends, which servers drop or add."""
+    fetched: bytes | None = None
     with suppress(ServerRefused):
-        found = (await mailbox.texts([message.ref])).get(message.ref)
-    if found is None:
+        fetched = (await mailbox.texts([message.ref])).get(message.ref)
+    if fetched is None:
         raise RejectedManifest("expected a body, found none")
-    body = b"\r\n".join(found.splitlines()).rstrip(b"\r\n")
+    body = b"\r\n".join(fetched.splitlines()).rstrip(b"\r\n")
     if len(body) > LARGEST_BYTES:
         raise RejectedManifest(f"expected at most {LARGEST_BYTES} bytes, found {len(body)}")
     assert message.tag is not None
@@ -204,23 +204,19 @@ async def _body(mailbox: Provisioning, message: Stored) -> bytes:
 
 
 def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) -> Body | None:
-    """Return the contents of a manifest's body; None if it is that of another account with the same first one.
+    """Return the contents of a manifest's body; None if it belongs to another account with the same first account.
 
-    Raises `RejectedManifest` for anything else.
-
-    `folder_at` returns the folder with a path; the manifest has paths.
+    `folder_at` maps the manifest's paths to folders. Raises `RejectedManifest` if the manifest is unusable.
     """
     try:
         document = json.loads(body.decode("ascii"), object_pairs_hook=unique_keys)
         form: _Form = value_of(_Form, document)
     except (ValueError, RecursionError):  # also raised for a number of 5,000 digits
         raise RejectedManifest(
-            "expected this version's form: clean with its own version, or delete it by hand"
+            "expected this version's form: run clean with the version that wrote it, or delete it by hand"
         ) from None
     if not all(may_be_made(path) or may_be_made(folder_at(path)) for path in form.folders):
-        raise RejectedManifest(
-            "expected names of folders that profiles have, or the scenario's `folders`, found another"
-        )
+        raise RejectedManifest("expected folder names from profiles or the scenario's `folders`, found another name")
     del document["signature"]
     if form.account != account.address.lower() and form.first_account == _first_account(account):
         return None
@@ -228,9 +224,9 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
         form.signature.encode(errors="replace"), _signature(account, document).encode()
     ):
         raise RejectedManifest(
-            "its signature is not of this account and this key (accounts.manifest_key, or the password)"
+            "its signature does not match this account and its key (accounts.manifest_key, or the password)"
         )
-    record = form.start_state and form.start_state.at(folder_at)
+    record = form.start_state and form.start_state.renamed(folder_at)
     return Body(frozenset(map(folder_at, form.folders)), form.first_account, record, form.holder)
 
 
@@ -253,10 +249,10 @@ def _signature(account: Account, content: Mapping[str, Any]) -> str:
 
 
 async def write(mailbox: Provisioning, account: Account, names: Iterable[str], record: Record | None = None) -> None:
-    """Replace the accepted manifests by one of these names with the same holder. The manifest's folder must exist.
+    """Replace the accepted manifests with one that has these names and the same holder. The folder must exist.
 
-    A first manifest is read back: of two users of one mailbox who write at once, the later one finds both. Raises
-    `AccountTaken`, and `ConfigError` if it does not read as it was written: `clean` could not delete its folders.
+    A first manifest is read back: if two users of one mailbox write at the same time, the later one finds both. Raises
+    `AccountTaken`, and `ConfigError` if it does not read back as written: `clean` could not delete its folders.
     """
     accepted = await accepted_in(mailbox, account)
     await replace(mailbox, account, accepted, names, record, holder_in(accepted))
@@ -265,8 +261,8 @@ async def write(mailbox: Provisioning, account: Account, names: Iterable[str], r
             accepted = await accepted_in(mailbox, account)
     if not accepted:
         raise ConfigError(
-            f"{name_of(account)}: folder {FOLDER}: expected the manifest that was just put there, found none that reads"
-            " as it was written: the server, or a filter before it, loses or alters mail"
+            f"{name_of(account)}: folder {FOLDER}: expected the manifest just written there, found none that reads back"
+            " unchanged: the server, or a filter in front of it, loses or alters mail"
         )
 
 
@@ -278,13 +274,13 @@ async def replace(
     record: Record | None,
     holder: Holder | None,
 ) -> MessageTag:
-    """Put another manifest in the place of the accepted ones. Return its tag."""
+    """Write a manifest, then delete the accepted ones. Return its tag."""
     paths = [mailbox.path(name) for name in names]
-    tag, message = compose(account, paths, record and record.at(mailbox.path), holder)
+    tag, message = compose(account, paths, record and record.renamed(mailbox.path), holder)
     old = [each.message for each in accepted]
-    if all(each.tag != tag for each in old):
+    if all(stored.tag != tag for stored in old):
         await mailbox.append(FOLDER, message, (Flag.SEEN,))
-    replaced = [each.ref for each in old if each.tag != tag]
+    replaced = [stored.ref for stored in old if stored.tag != tag]
     if replaced:
         await mailbox.expunge(replaced)
     return tag
@@ -293,9 +289,9 @@ async def replace(
 def compose(
     account: Account, paths: Iterable[str], record: Record | None = None, holder: Holder | None = None
 ) -> tuple[MessageTag, bytes]:
-    """Return the tag and the bytes of a manifest, whose body is a JSON object with one name to a line.
+    """Return the tag and the bytes of a manifest, whose body is a JSON object with one name per line.
 
-    The record has paths in place of folders.
+    The record must have paths for names.
     """
     content: dict[str, Any] = {"account": account.address.lower(), "folders": sorted(paths)}
     content["first_account"] = _first_account(account)

@@ -1,4 +1,4 @@
-"""The sizes that a scenario plans: its largest message, and a mailbox after the run."""
+"""Planned sizes: a scenario's largest message, and a mailbox after the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from loadsim.model.draws import draw
 from loadsim.scenario.workload import Workload
 
 HEADER_BYTES = 1024
-"""The header of a message and of its parts, to within some hundred bytes."""
+"""The headers of a message and its parts, to within a few hundred bytes."""
 
 LARGEST = 1 - 1e-9
 """The quantile of sizes that counts as the largest."""
@@ -19,7 +19,7 @@ def _kind_bytes(kind: str) -> int:
 
 
 def largest_message_bytes(workload: Workload) -> int:
-    """Return the size of the largest planned message, to within some hundred bytes."""
+    """Return the size of the largest planned message, to within a few hundred bytes."""
     profiles = [group.profile for group in workload.scenario.topology]
     sizes = workload.scenario.mailbox.sizes
     largest = [_kind_bytes(kind) for profile in profiles for kind, weight in profile.messages.items() if weight]
@@ -27,13 +27,13 @@ def largest_message_bytes(workload: Workload) -> int:
 
 
 def mailbox_bytes(workload: Workload, user: int) -> int:
-    """Return about how many bytes a mailbox holds at the end: its start state, and the mail that a user gets.
+    """Return the approximate size of a mailbox at the end: its start state, and the mail that its user receives.
 
-    A user gets as many new messages from others as they send, on the average, each to `recipients` users.
+    On average, users receive as many new messages as they send, each to `recipients` users.
     """
     profile, scenario = workload.profile(user), workload.scenario
     mean = sum(weight * _kind_bytes(kind) for kind, weight in profile.messages.items()) / sum(profile.messages.values())
     sizes = scenario.mailbox.sizes
-    stored = mean if sizes is None else sum(sizes.at(draw(1, 0, "sizes", each)) for each in range(64)) / 64
+    stored = mean if sizes is None else sum(sizes.at(draw(1, 0, "sizes", index)) for index in range(64)) / 64
     new = profile.new_mail.per_day * scenario.run.days * profile.new_mail.recipients
     return round(sum(workload.start_state(user).values()) * stored + new * mean)

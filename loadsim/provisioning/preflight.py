@@ -1,4 +1,4 @@
-"""Checks before the load: source addresses, local ports, accounts, connections, and other cheap ones."""
+"""Cheap checks before the load: source addresses, local ports, accounts, connections, lists."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from loadsim.scenario.workload import Workload
 
 
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
-    """Connect, secure and authenticate at each submission service, as the first of these users (None: of all).
+    """Connect, secure and authenticate at each submission service as the first of these users (None: all users).
 
     Raises `ConfigError`.
     """
@@ -44,10 +44,10 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
 
 
 async def check_server_limits(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
-    """Check two limits that `init` does not meet: a list, as the first of these users (None: of all), and connections.
+    """Check two limits that `init` does not reach, for these users (None: all): connections per user, and lists.
 
-    No message is sent. Where users have several connections, the first such user of each group makes them all. Raises
-    `ConfigError` if the scenario cannot run.
+    No message is sent. Where users have several connections, the first such user of each group opens them all; the
+    first user names a list as recipient. Raises `ConfigError` if the scenario cannot run.
     """
     users = range(1, len(workload.population) + 1) if users is None else list(users)
     for account, tried in await user_connections(workload.population, services, users):
@@ -61,9 +61,9 @@ async def check_server_limits(workload: Workload, services: Services, users: Ite
 
 
 async def _check_list(workload: Workload, services: Services, account: Account) -> None:
-    """Name the last list as a recipient, without a message. Only a final refusal counts.
+    """Name the last list as a recipient, without sending a message. Only a permanent refusal counts.
 
-    The lists of fewer or more users differ from it at least.
+    If the lists were exported for another number of users, the last one is missing or different.
     """
     if not sends_to_lists(workload):
         return
@@ -82,11 +82,11 @@ async def _check_list(workload: Workload, services: Services, account: Account) 
 
 
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""The first and the last port that Linux chooses for connections by itself, for both IP versions."""
+"""The first and last port that Linux assigns to connections, for both IP versions."""
 
 
 def check_sources(scenario: Scenario) -> None:
-    """Raise `ConfigError` if connections cannot start from the scenario's source addresses."""
+    """Raise `ConfigError` if connections cannot be made from the scenario's source addresses."""
     for source in scenario.client.source_addresses:
         problem = _problem(source, scenario)
         if problem:
@@ -94,38 +94,38 @@ def check_sources(scenario: Scenario) -> None:
 
 
 def check_ports(scenario: Scenario, users: Iterable[int] | None = None) -> None:
-    """Raise `ConfigError` if the source addresses do not suffice for these users (None: all) at once.
+    """Raise `ConfigError` if the source addresses have too few ports for these users (None: all) at once.
 
-    All connections that mail programs may make to mailboxes count, since they go to one address and port of the server.
-    Connections for submission use ports of their own.
+    All mailbox connections that mail programs may open count: they go to the same address and port of the server.
+    Submission goes to another port, so its connections have a range of local ports to themselves.
     """
     users = None if users is None else list(users)
-    found, further = len(accounts_on_server(scenario, users)), further_connections(scenario, users)
+    on_server, further = len(accounts_on_server(scenario, users)), further_connections(scenario, users)
     try:
         first, last = map(int, PORT_RANGE.read_text().split())
-    except OSError:  # this system does not state them
+    except OSError:  # not Linux
         return
-    problem = too_few_ports(found, len(scenario.client.source_addresses), last - first + 1, further)
+    problem = too_few_ports(on_server, len(scenario.client.source_addresses), last - first + 1, further)
     if problem:
         raise ConfigError(f"{scenario.name}: client.source_addresses: {problem}")
 
 
 def too_few_ports(users: int, sources: int, ports: int, further: int = 0) -> str | None:
-    """Return the error if these source addresses (0: the system's one) have too few ports each; None otherwise."""
+    """Return the error if these source addresses (0: the system's choice) have too few ports; None otherwise."""
     needed = ceil((users + further) / ports)
     if needed <= max(1, sources):
         return None
     return (
         f"expected at least {needed} addresses for {users} users"
         f"{f' and {further} further connections' if further else ''}, found {sources or 'none'}: {PORT_RANGE.name} has"
-        f" {ports} ports for each; add addresses of this machine (127.0.0.2 and so on, if the server runs on it)"
+        f" {ports} ports for each; add addresses of this machine (127.0.0.2 and so on, if the server runs here)"
     )
 
 
 def _problem(source: str, scenario: Scenario) -> str | None:
     endpoints = scenario.server.endpoints.values() if isinstance(scenario.server, Server) else ()
-    for host in [each.host for each in endpoints] or ["127.0.0.1"]:
-        with suppress(ValueError):  # the name of a host, which may have addresses of either version
+    for host in [endpoint.host for endpoint in endpoints] or ["127.0.0.1"]:
+        with suppress(ValueError):  # a host name, which may have addresses of either version
             if ip_address(host).version != ip_address(source).version:
                 return f"expected addresses of the same IP version as the server's {host}, found {source}"
     try:
@@ -136,9 +136,9 @@ def _problem(source: str, scenario: Scenario) -> str | None:
 
 
 async def check_accounts(scenario: Scenario, services: Services) -> None:
-    """Log on as the first and the last of all users, since a server may lack the last accounts.
+    """Log on as the first and the last of all users: a server may have too few accounts.
 
-    Raises `ConfigError` if it refuses the last one only. Other failures are left to the visits of each account.
+    Raises `ConfigError` if only the last log-on is refused. Other failures are left to the visits to each account.
     """
     accounts = accounts_on_server(scenario)
     if len(accounts) < 2:
@@ -149,13 +149,13 @@ async def check_accounts(scenario: Scenario, services: Services) -> None:
 
 
 async def nothing(account: Account, mailbox: Provisioning) -> None:
-    """Log on and off only."""
+    """Do nothing: the visit only logs on and off."""
 
 
 async def user_connections(
     population: Population, services: Services, users: Iterable[int]
 ) -> list[tuple[Account, Observation]]:
-    """Make all connections of a user at once, for the first of these users in each group that allows several."""
+    """Open all connections of a user at once, as the first of these users in each group that has several."""
     if all(group.connections == 1 for group in population.scenario.topology):
         return []
     first: dict[int, tuple[int, Group]] = {}
@@ -175,7 +175,7 @@ async def _connections(
     scenario = population.scenario
     account = scenario.account(user)
     programs = [group.program] * group.program.connections + [*group.companions]
-    drivers = [open_driver(group.protocol, scenario.with_program(services, each)) for each in programs]
+    drivers = [open_driver(group.protocol, scenario.with_program(services, program)) for program in programs]
     mailboxes = [driver.session(account, NullObserver()).mailbox for driver in drivers]
     failures: list[TaskFailed] = []
     try:
@@ -193,7 +193,7 @@ async def _connections(
 
 
 async def log_off(mailbox: Mailbox) -> None:
-    """Log off, and close the connection in any case."""
+    """Log off, and close the connection even if that fails."""
     with suppress(TaskFailed):
         await mailbox.log_off()
     mailbox.abandon()

@@ -1,4 +1,4 @@
-"""The report of a check of a server: what was found, and whether a scenario can run with it."""
+"""The report of a server check: its observations, and whether the scenario can run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadsim.provisioning.answers import meaning
 class Observation:
     """A subject, and what was seen of it. An invalid `finding` keeps the scenario from running.
 
-    The finding rests on mailboxes of these `users`, which must be theirs alone.
+    The finding relies on the mailboxes of these `users`, which must have no other users.
     """
 
     subject: str
@@ -35,9 +35,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class TriedTask:
-    """A task with a driver: the commands that it used, and the longest time that it took; or why it failed.
+    """A task tried with a driver: the commands it used, and the longest time it took; or why it failed.
 
-    `driver` is the driver's name with that of the mail program (`Group.module`).
+    `driver` has the names of the driver and the mail program (`Group.module`).
     """
 
     driver: str
@@ -49,11 +49,11 @@ class TriedTask:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Offers of a server and the form of its answers, for tables of servers; empty or None for what was not seen.
+    """A server's extensions and the form of its answers, for tables of servers; empty or None if not observed.
 
-    Keywords are those that the server itself set on mail that was delivered, and appended. `copyuid` is its place in
-    the answer to MOVE. `announced_ms` is the time from an APPEND until another session in IDLE got the first EXISTS.
-    `missing_folder` is the answer to SELECT of one.
+    Keywords are those that the server itself set on delivered and on appended mail. `copyuid` is where COPYUID stands
+    in the answer to MOVE. `announced_ms` is the time from an APPEND until another session, in IDLE, received the first
+    EXISTS. `missing_folder` is the answer to SELECT of a missing folder.
     """
 
     imap_capabilities: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class ServerFacts:
 class ServerReport:
     """Everything that a check found. `accounts` are the log-on names of the accounts that it used.
 
-    `monitors` is about those of the scenario; `ended` says why the check ended early.
+    `monitors` has observations on the scenario's monitors; `ended` says why the check ended early.
     """
 
     accounts: tuple[str, ...]
@@ -87,12 +87,12 @@ class ServerReport:
 
     @property
     def lacks(self) -> Sequence[Finding]:
-        """The findings that keep the scenario from running, one for each code."""
-        found: dict[Code, Finding] = {}
-        for one in [*self.observed, *(task.failure for task in self.tasks if task.failure is not None)]:
-            if one.finding is not None and one.lacks:
-                found.setdefault(one.finding.code, one.finding)
-        return [*found.values()]
+        """The findings that keep the scenario from running, one per code."""
+        first: dict[Code, Finding] = {}
+        for observation in [*self.observed, *(task.failure for task in self.tasks if task.failure is not None)]:
+            if observation.finding is not None and observation.lacks:
+                first.setdefault(observation.finding.code, observation.finding)
+        return [*first.values()]
 
     @property
     def observed(self) -> Sequence[Observation]:
@@ -100,7 +100,7 @@ class ServerReport:
 
     @property
     def wrong(self) -> Sequence[Finding]:
-        """The faults of the server with which the scenario can run, but misses a criterion."""
+        """The server's faults with which the scenario can run but misses a criterion."""
         return [one.finding for one in self.observed if one.finding is not None and one.is_fault and not one.lacks]
 
     @property

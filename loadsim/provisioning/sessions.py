@@ -1,4 +1,4 @@
-"""Visits to the accounts' mailboxes, several at a time. A failure ends one visit, and is one line."""
+"""Visits to the accounts' mailboxes, several at a time. A failure ends only its own visit, and is one line."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from loadsim.scenario.server import Server
 T = TypeVar("T")
 
 Progress = Callable[[str, int, int], None]
-"""Takes the name of a step, the number of accounts for which it is done, and the number of all accounts."""
+"""Takes the name of a step, the number of accounts that have passed it, and the number of all accounts."""
 
 
 def preparing_driver(services: Services) -> str:
-    """Return the driver of `init`, `clean` and `check`, also for users of others: `imap` if there is that service."""
+    """Return the driver for `init`, `clean` and `check`, even for users of other drivers: `imap` if it can be used."""
     return "mapi" if services.imap is None else "imap"
 
 
 REFUSED = "connection refused"
-"""The kind of failure of a port where no program listens."""
+"""The kind of failure if no program listens on the port."""
 
 HOPELESS = 32
-"""After this many failures in a row the rest is not tried: a silent server would take a visit's limit for each."""
+"""After this many failures in a row, no more accounts are tried: on a silent server, each would take its full limit."""
 
 
 _LIMIT_CODES = ("[LIMIT]", "[INUSE]", "[UNAVAILABLE]")
@@ -43,11 +43,11 @@ _LIMIT_TEXT = re.compile(r"too many|maximum|\blimit|concurren|try again|busy", r
 
 
 class LogOnFailed(ConfigError):
-    """An account could not log on: a server may lack it, or limit its connections."""
+    """An account could not log on: it may be missing on the server, or over a limit on connections."""
 
 
 class NullObserver:
-    """An observer that ignores everything: provisioning is not measured."""
+    """An observer that ignores everything: preparation is not measured."""
 
     lines = NO_LINES
 
@@ -56,37 +56,37 @@ class NullObserver:
         return 0
 
     def ignore(self, *_: object, **__: object) -> None:
-        """Ignore an event: new mail is listed, and after a lost session the next call raises."""
+        """Ignore an event: new mail is found by listing, and after a lost session the next call raises."""
 
     command = arrived = lost = ignore
 
 
 def services_of(scenario: Scenario) -> Services:
-    """Return the services that the users of a scenario need, with the contents of `ca_file`: other machines lack it.
+    """Return the services that the users of a scenario need; all if no user needs any.
 
-    All services are returned if no user needs one.
-    Raises `ConfigError` for the embedded server, which runs only during a run, or if a `ca_file` cannot be read.
+    They include the contents of `ca_file`, which other machines do not have. Raises `ConfigError` for the embedded
+    server, which runs only during a run, or if a `ca_file` cannot be read.
     """
     if not isinstance(scenario.server, Server):
         raise ConfigError(
-            f"{scenario.name}: server: expected a server that is running, found embedded, which runs only during"
-            " loadsim run; loadsim run initialises it by itself"
+            f"{scenario.name}: server: expected a running server, found embedded, which runs only during loadsim run,"
+            " and is initialised there"
         )
     stated = scenario.server.endpoints
     used = needed_services(scenario) or stated
-    endpoints: dict[str, Any] = {name: with_authorities(each) for name, each in stated.items() if name in used}
+    endpoints: dict[str, Any] = {name: with_authorities(stated[name]) for name in stated if name in used}
     return scenario.using(Services(**endpoints, command_limit_s=scenario.limits.command_s))
 
 
 def accounts_on_server(scenario: Scenario, users: Iterable[int] | None = None) -> list[Account]:
-    """Return the accounts of these users (None: of all) whose mailboxes are on the server, in their order."""
+    """Return the accounts of these users (None: all) whose mailboxes are on the server, in the users' order."""
     population = Population(scenario)
     users = range(1, len(population) + 1) if users is None else users
     return [scenario.account(user) for user in users if population.group(user).protocol != IN_THE_ENGINE]
 
 
 def name_of(account: Account) -> str:
-    """Return the account's name for messages to people: its login, and its address if that differs."""
+    """Return the account's name for messages: its login, and its address if that differs."""
     shown = account.login if account.login == account.address else f"{account.login} ({account.address})"
     return f"account {shown}"
 
@@ -99,9 +99,9 @@ async def visit(
 ) -> list[T | ConfigError]:
     """Log on to every account, do the work, log off. Return the results in the accounts' order.
 
-    As many are visited at a time as the scenario allows. The result of a visit that fails is a `ConfigError`, and the
-    other visits go on. After `HOPELESS` failures in a row the remaining accounts are not tried,
-    and get the last failure as their result. `progress` is called with the number of accounts done, and of all.
+    As many accounts are visited at a time as the scenario allows. The result of a failed visit is a `ConfigError`; the
+    other visits continue. After `HOPELESS` failures in a row, the remaining accounts are not tried, and get the last
+    failure as their result. `progress` is called with the numbers of finished and of all accounts.
     """
     if not accounts:
         return []
@@ -137,7 +137,7 @@ async def visit(
 
 
 def named(account: Account, result: T | ConfigError, good: Account) -> T | ConfigError:
-    """Return a result; a failure names its account, since `good` and perhaps others succeeded on this server."""
+    """Return a result. A failure gets its account's name, since `good` succeeded on the same server."""
     if not isinstance(result, ConfigError):
         return result
     text = str(result) if str(result).startswith(name_of(account)) else f"{name_of(account)}: {result}"
@@ -145,7 +145,7 @@ def named(account: Account, result: T | ConfigError, good: Account) -> T | Confi
 
 
 def all_done(results: Sequence[T | ConfigError]) -> list[T]:
-    """Return the results of visits, all of which must have succeeded. Raises `ConfigError` with the first failure."""
+    """Return the results if all visits succeeded. Raises `ConfigError` with the first failure otherwise."""
     failures = [result for result in results if isinstance(result, ConfigError)]
     if failures:
         more = len(failures) - 1
@@ -157,7 +157,7 @@ def all_done(results: Sequence[T | ConfigError]) -> list[T]:
 async def _visit(
     account: Account, driver: Driver, services: Services, work: Callable[[Account, Provisioning], Awaitable[T]]
 ) -> T | ConfigError:
-    """Make one visit within its limit. Return a failure instead of raising it, so that the others go on."""
+    """Make one visit within its time limit. Return a failure instead of raising it, so that the others continue."""
     limit = asyncio.timeout(services.visit_limit_s)
     try:
         mailbox = cast(Provisioning, driver.session(account, NullObserver()).mailbox)
@@ -176,7 +176,7 @@ async def _visit(
         return failure
     except TaskFailed as failure:
         return ConfigError(f"{name_of(account)}: {failure}{remedy(failure)}")
-    except Exception as error:  # noqa: BLE001  an error of ours at one mailbox must not end the work on the others
+    except Exception as error:  # noqa: BLE001  our own error in one mailbox must not end the work on the others
         if limit.expired():
             expected = f"expected a visit of at most {services.visit_limit_s:g} s ({VISIT_COMMANDS} x limits.command)"
             return ConfigError(f"{name_of(account)}: {expected}, found a longer one")
@@ -184,9 +184,9 @@ async def _visit(
 
 
 def about_limit(failure: TaskFailed) -> bool:
-    """Return whether a failed log-on may be a limit of connections, and not a wrong password.
+    """Return True if a log-on may have failed by a limit on connections, rather than a wrong password.
 
-    Servers accept and close, say BYE, or refuse the log-on with a code (RFC 5530, RFC 9051 section 7.1) or a text.
+    Servers accept and close, send BYE, or refuse the log-on with a code (RFC 5530, RFC 9051 section 7.1) or a text.
     """
     if isinstance(failure, ServerLost):
         return True
@@ -197,7 +197,7 @@ def about_limit(failure: TaskFailed) -> bool:
 
 
 _ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH before STARTTLS")
-"""Kinds of failure of a port that does not do TLS as the scenario states."""
+"""Kinds of failure if a port does not do TLS as the scenario states."""
 
 
 _ABOUT_PASSWORD = re.compile(r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d AUTH$|401 ")
@@ -205,12 +205,12 @@ _ABOUT_PASSWORD = re.compile(r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d A
 
 
 def _about_password(account: Account, failure: TaskFailed) -> bool:
-    """Return whether a server refused a password; servers do not say if the account exists."""
+    """Return True if a server refused a password; servers do not say if the account exists."""
     return account.token_file is None and bool(_ABOUT_PASSWORD.match(failure.kind)) and not about_limit(failure)
 
 
 def _about_account(account: Account) -> str:
-    """Return the two reasons for which a server refuses a password."""
+    """Return the two possible reasons why a server refuses a password."""
     owner = "its" if account.authcid is None else "the master's"
     return (
         f"either the server has no account {account.login} (loadsim topology export writes them), or {owner} password"
@@ -219,17 +219,17 @@ def _about_account(account: Account) -> str:
 
 
 def _other_service(service: str, failure: TaskFailed) -> str | None:
-    """Return the service whose greeting came in place of this service's; None for any other failure."""
+    """Return the service whose greeting came instead of this service's; None for any other failure."""
     greeting, other = {"imap": (SMTP_GREETING, "an SMTP"), "smtp": (": * OK", "an IMAP")}.get(service, ("", None))
     return other if isinstance(failure, ProtocolError) and greeting in failure.line else None
 
 
 def no_access(service: str, services: Services, account: Account, failure: TaskFailed) -> ConfigError:
-    """Return the error, with advice, for an account that failed to use a service, one of `SERVICES`."""
+    """Return the error, with advice, for an account that failed to use a service (one of `SERVICES`)."""
     endpoint = services.endpoint(service)
     advice = ""
     if failure.kind == "TLS certificate":
-        advice = f"; set server.{service}.ca_file to the authority that signed it, and host to a name in it"
+        advice = f"; set server.{service}.ca_file to the authority that signed it, and host to a name that it contains"
     elif _about_password(account, failure):
         advice = f"; {_about_account(account)}"
         if failure.kind.endswith("LOGINDISABLED") and endpoint.tls == "none":

@@ -82,7 +82,7 @@ def test_over_tls_a_stranger_is_told_why_not(tmp_path: Path) -> None:
         ("run small --cluster 127.0.0.1:1 --clients 0", "--clients: expected a number of at least 1, found 0"),
         ("run small --clients 2", "--clients: expected --cluster as well"),
         ("run small --certs x", "--certs: expected --cluster as well"),
-        ("cluster collect --cluster 127.0.0.1:1 --out x", "--out x: expected RUN, too"),
+        ("cluster collect --cluster 127.0.0.1:1 --out x", "--out x: expected RUN as well"),
         ("cluster collect --cluster 127.0.0.1:1", "expected a controller there, found: "),
     ],
 )

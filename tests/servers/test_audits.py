@@ -195,7 +195,7 @@ def test_an_audit_after_another_use_of_the_accounts_is_refused(harmed: Ended) ->
     assert called("init", harmed.files / "small.yaml")[0] == 0
     status, shown, errors = called("audit", harmed.out, "--set", PASSWORD)
     assert (status, shown) == (2, "")
-    assert "was the last to use it, found loadsim init on" in errors
+    assert "to be its last user, found loadsim init on" in errors
     assert (harmed.out / "audit.json").read_bytes() == before
 
 

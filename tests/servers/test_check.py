@@ -116,7 +116,7 @@ def test_two_users_of_one_mailbox_are_refused_before_the_server_is_accused(lab: 
     accounts[pair[1] - 1] = replace(other, login=one.login, password=one.password)
     groups = tuple(replace(lab.scenario.topology[0], users=1) for _ in range(USERS))
     shared = replace(lab, scenario=replace(lab.scenario, accounts=AccountTable("", tuple(accounts)), topology=groups))
-    with pytest.raises(ConfigError, match="expected a mailbox for each user, found the manifest of another one"):
+    with pytest.raises(ConfigError, match="expected a mailbox for each user, found another user's manifest"):
         check(shared)
     assert not any(messages for mailbox in lab.snapshots() for messages in mailbox.values())
     assert all("LoadSim" not in mailbox for mailbox in lab.snapshots())
@@ -176,9 +176,7 @@ def test_a_dovecot_whose_accounts_share_their_home(server_directory: Path, tmp_p
             asyncio.run(work())
 
         for work in (lambda: check(lab), hold_and_initialise, lambda: check(lab)):
-            with pytest.raises(
-                ConfigError, match="expected a mailbox for each user, found the manifest of another one"
-            ):
+            with pytest.raises(ConfigError, match="expected a mailbox for each user, found another user's manifest"):
                 work()
         while any(asyncio.run(clean(lab.scenario, lab.services, False, quiet))):
             pass
@@ -219,7 +217,7 @@ def test_another_loadsim_that_used_the_accounts_meanwhile_is_named(lab: Lab) -> 
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(asyncio.run, use()).result()
 
-    with pytest.raises(ConfigError, match="expected that no other loadsim uses it, found loadsim run on"):
+    with pytest.raises(ConfigError, match="expected no other loadsim at work there, found loadsim run on"):
         asyncio.run(check_server(lab.workload, lab.services, progress, ended=ended.append))
     (report,) = ended
     assert (report.can_run, [one.code for one in report.lacks]) == (False, [Code.LIST_UNKNOWN])
@@ -741,6 +739,6 @@ def test_a_server_that_sends_bare_line_feeds(lab: Lab) -> None:
 def test_no_folder_is_created_if_the_manifest_does_not_read_back(lab: Lab) -> None:
     """`clean` could not remove it."""
     folders = [{*each, manifest.FOLDER} for each in lab.snapshots()]
-    with pytest.raises(ConfigError, match="expected the manifest that was just put there"):
+    with pytest.raises(ConfigError, match="expected the manifest just written there"):
         through(lab, altered_digits, lambda services: initialise(lab.workload, services, "auto", quiet))
     assert [{*each} for each in lab.snapshots()] == folders

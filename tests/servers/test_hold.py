@@ -64,8 +64,12 @@ def test_accounts_of_others_are_refused(lab: Lab, command: Sequence[str], capsys
     """The line names the first account of the others, or their process and its start. Nothing is changed."""
     verb, *options = command
     for holder, accounts, found in (
-        (None, lab.accounts[1:], f"belongs to the accounts that begin with {lab.accounts[0].address}: `loadsim clean`"),
-        (OTHER, lab.accounts, "expected that no other loadsim uses it, found loadsim run on elsewhere, which began at"),
+        (
+            None,
+            lab.accounts[1:],
+            f"belongs to the accounts that begin with {lab.accounts[0].address}: run `loadsim clean`",
+        ),
+        (OTHER, lab.accounts, "expected no other loadsim at work there, found loadsim run on elsewhere, started at"),
     ):
         if holder:
             given_to(lab, holder)
@@ -163,7 +167,7 @@ def test_an_audit_comes_before_any_other_use(lab: Lab, later: str) -> None:
         asyncio.run(use("run", "run-2"))
     else:
         assert main([later, str(lab.path), "--set", "initialise=always"]) == 0
-    with pytest.raises(manifest.AccountTaken, match="expected that run run-1 was the last"):
+    with pytest.raises(manifest.AccountTaken, match="expected run run-1 to be its last user"):
         asyncio.run(use("audit", "run-1", after=True))
 
 

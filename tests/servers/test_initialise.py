@@ -113,7 +113,7 @@ def test_never_changes_nothing(lab: Lab) -> None:
     assert str(refused.value) == (
         f"initialise: never: 3 of 3 mailboxes lack folders that users need: account {first.login} ({first.address})"
         " has no Sent Items, no Deleted Items, no Calendar, no Folder 01; run loadsim init SCENARIO --set"
-        " initialise=auto before"
+        " initialise=auto first"
     )
     assert lab.snapshots() == before
     with logged_on(lab.server, first) as client:
@@ -276,7 +276,7 @@ def test_two_users_of_one_mailbox_are_refused(lab: Lab) -> None:
     shared = replace(lab, scenario=replace(lab.scenario, accounts=AccountTable("", (first, second, third))))
     with pytest.raises(ConfigError):  # perhaps already by folders that both create
         run(shared)
-    with pytest.raises(ConfigError, match="expected a mailbox for each user, found the manifest of another one"):
+    with pytest.raises(ConfigError, match="expected a mailbox for each user, found another user's manifest"):
         run(shared)
     for _ in range(2):
         asyncio.run(clean(shared.scenario, shared.services, False, quiet))
@@ -358,7 +358,7 @@ def test_init_prints_what_it_did(lab: Lab, capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr()
     assert "inspect: 3 of 3 accounts\n" in said.err
     assert "initialise: 3 of 3 accounts\n" in said.err
-    assert said.out.startswith("Initialised 3 of 3 mailboxes: 15 folders created, 0 deleted; 33 messages put")
+    assert said.out.startswith("Initialised 3 of 3 mailboxes: 15 folders created, 0 deleted; 33 messages added")
     assert f"Start state: {lab.with_settings('run.seed=5').workload.start_state_digest()}\n" in said.out
 
 

@@ -111,7 +111,8 @@ def test_ctrl_c_in_a_run_ends_the_suite_which_can_be_resumed(tmp_path: Path) -> 
         process.terminate()
         rest = list(lines)
     assert process.returncode == 3
-    assert f"loadsim: interrupted during a run, which will be repeated; the same command with --out {out} continues\n" in rest
+    goes_on = f"the same command with --out {out} continues"
+    assert f"loadsim: interrupted during a run, which will be repeated; {goes_on}\n" in rest
     state = json.loads((out / "campaign.json").read_text())
     assert (state["runs"], state["left"]) == ([], 4)
     assert len(list((out / "runs").iterdir())) == len(list((out / "runs").glob("001-*.incomplete-1"))) == 1

@@ -102,7 +102,7 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         ((*COMPARE, "--max-regression", "five"), "such as 5% or 0.05, from 0% to 100%, found 'five'"),
         (("log", "answer", f"--end={'9' * 400}", "run"), "argument --end: expected h:mm, h:mm:ss or seconds"),
         (("new", "own.yaml"), "NAME: expected letters, digits, - and _, without .yaml, which is added, found 'own."),
-        (("new", "own", "--host", "a b"), "--host: expected letters, digits and the characters - . : _ / @, found 'a b'"),
+        (("new", "own", "--host", "a b"), "expected letters, digits and the characters - . : _ / @, found 'a b'"),
         (("new", "own", "--host", "mail.example.com:143"), "--host: expected a host without a port, found"),
         (("show", "scenario"), "'scenario' (perhaps scenarios; choose from "),
         (("show", "profiles", "a", "b"), "unrecognized arguments: b"),
@@ -144,7 +144,7 @@ def test_an_authority_that_is_none(capsys: Capture) -> None:
 def test_an_embedded_server_cannot_be_initialised(capsys: Capture) -> None:
     """`init` and `clean` say why there is nothing to do on a server that runs only during a run."""
     for verb in ("init", "clean"):
-        expected = "server: expected a server that is running, found embedded, which runs only during loadsim run"
+        expected = "server: expected a running server, found embedded, which runs only during loadsim run"
         assert refusal(capsys, verb, written()).startswith(f"loadsim: own: {expected}")
 
 
@@ -380,7 +380,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, SSLCo
 
 RIGHT = "is tls: {} right for this port?"
 SILENT = "; is the server overloaded, or does this port begin with TLS (tls: implicit)?"
-TRUST = "; set server.{service}.ca_file to the authority that signed it, and host to a name in it"
+TRUST = "; set server.{service}.ca_file to the authority that signed it, and host to a name that it contains"
 
 
 @pytest.mark.parametrize("service", ["imap", "smtp"])

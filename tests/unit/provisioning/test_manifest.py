@@ -113,7 +113,7 @@ FOREIGN_NAMES = (*FOREIGN_NAMES, "Folder 01/x", "Folder 01\r\n", "Folder \u0661\
 
 @pytest.mark.parametrize("name", FOREIGN_NAMES)
 def test_names_that_no_profile_has_are_not_accepted(name: str) -> None:
-    with pytest.raises(manifest.RejectedManifest, match="that profiles have"):
+    with pytest.raises(manifest.RejectedManifest, match="expected folder names from profiles"):
         manifest.parse(body_of(manifest.compose(OWNER, ["Folder 01", name])[1]), OWNER)
 
 
@@ -226,7 +226,7 @@ def test_manifests_of_another_form_are_refused(lab: Lab, capsys: pytest.CaptureF
     create(lab, *OURS, "LoadSim")
     lab.put(1, "LoadSim", old)
     login = lab.accounts[0].login
-    why = "expected this version's form: clean with its own version, or delete it by hand"
+    why = "expected this version's form: run clean with the version that wrote it, or delete it by hand"
     for command in (["init"], ["clean"], ["clean", "--dry-run"]):
         assert main([*command, str(lab.path)]) == 2
         said = capsys.readouterr().err
