@@ -2,8 +2,8 @@
 
     python tools/check_prose.py [--long WORDS] [PATH ...]
 
-Prints `file:line: rule: text` for each finding, and exits with status 1 if there is one. `tools/prose-exceptions.txt`
-has the allowed ones, one `file: text` a line. `--long` lists sentences of more words instead, and exits with 0.
+Prints `file:line: rule: text` for each finding, and exits with status 1 if there are any. `tools/prose-exceptions.txt`
+lists exceptions, one `file: text` per line. `--long` lists longer sentences instead, and exits with 0.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 NO_PROSE = re.compile(r"``[^\n]+?``|`[^`]*`|<!--.*?-->|(?<=\])\([^)\s]*\)|\w+://\S+", re.DOTALL)
 SENTENCE = re.compile(r"""[^.!?:|\n](?:[^.!?:|\n]|\n(?!\n)|[.!?:](?![\s*)"]))*""")
 ITEM = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
-VALUE = re.compile(r"\{[^{}]*\}")  # of an f-string
+VALUE = re.compile(r"\{[^{}]*\}")  # in an f-string
 NOTHING = re.compile(r"(?!)")
 STRINGS = (tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))  # the latter from Python 3.12 on
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of prose: its number, the text as it stands, the text without code, and if a docstring opens with it."""
+    """A line of prose: its number, its text with and without code, and True if it opens a docstring."""
 
     number: int
     shown: str
@@ -50,15 +50,15 @@ class Line:
 
 
 def without(pattern: re.Pattern[str], text: str) -> str:
-    """Return the text with spaces in place of all matches; lines stay lines."""
+    """Replace all matches in the text by spaces, except for line breaks."""
     return pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def markdown(source: str) -> Iterator[Line]:
-    """Yield the lines of a page; code, addresses and comments are blank."""
+    """Yield the lines of a page, with code, addresses and comments blanked."""
     prose = without(NO_PROSE, without(FENCED, source)).splitlines()
     listed = code = False
-    blank = True  # the line before
+    blank = True  # the previous line
     for number, (shown, line) in enumerate(zip(source.splitlines(), prose, strict=True), 1):
         if shown.strip() and not shown.startswith((" ", "\t")):
             listed, code = bool(ITEM.match(shown)), False
@@ -93,7 +93,7 @@ def lines_of(path: Path) -> list[Line]:
 
 
 def findings(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield what is wrong in a file: line, rule, text. A phrase may go over the end of a line."""
+    """Yield the violations in a file: line, rule, text. A phrase may span two lines."""
     lines = lines_of(path)
     text, starts = "", []
     for line in lines:
@@ -107,7 +107,7 @@ def findings(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def long_sentences(path: Path, most: int) -> Iterator[tuple[int, str, str]]:
-    """Yield sentences of more words than that; items, headings, cells and docstrings end one."""
+    """Yield sentences of more than `most` words. List items, headings, cells and docstrings end a sentence."""
     text, starts = "", []
     for line in lines_of(path):
         bare = line.prose.strip().strip('"#')
@@ -122,7 +122,7 @@ def long_sentences(path: Path, most: int) -> Iterator[tuple[int, str, str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check the files, and print what is wrong."""
+    """Check the files, and print the violations."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--long", type=int, metavar="WORDS")
     parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / place for place in PLACES])

@@ -1,4 +1,4 @@
-"""The commands and their arguments as data, for the pages that list them: taken from the parsers."""
+"""The commands and their arguments as data, taken from the parsers, for the pages that list them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An option, or an argument without `flags`. `value` is its metavar; "" for a switch.
-
-    `words` are values to choose from.
-    """
+    """An option, or an operand, which has no `flags`. `value` is its metavar, "" for a switch; `words` its choices."""
 
     flags: tuple[str, ...]
     value: str
@@ -24,7 +21,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command with its path, such as ("log", "answer"). `verbs` are the commands below it."""
+    """A command with its path, such as ("log", "answer"). `verbs` are its subcommands."""
 
     path: tuple[str, ...]
     about: str
@@ -37,14 +34,14 @@ class Command:
 
     @property
     def options(self) -> tuple[Argument, ...]:
-        return tuple(each for each in self.arguments if each.flags)
+        return tuple(argument for argument in self.arguments if argument.flags)
 
     @property
     def operands(self) -> tuple[Argument, ...]:
-        return tuple(each for each in self.arguments if not each.flags)
+        return tuple(argument for argument in self.arguments if not argument.flags)
 
     def all(self) -> Iterator[Command]:
-        """Yield this command and all below it."""
+        """Yield this command and all its subcommands."""
         yield self
         for verb in self.verbs:
             yield from verb.all()
@@ -55,8 +52,8 @@ def command_tree(parser: argparse.ArgumentParser, path: tuple[str, ...] = (), ab
     arguments, verbs = [], []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            helps = {each.dest: each.help or "" for each in action._choices_actions}
-            verbs += [command_tree(each, (*path, name), helps[name]) for name, each in action.choices.items()]
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            verbs += [command_tree(verb, (*path, name), helps[name]) for name, verb in action.choices.items()]
         elif action.help != argparse.SUPPRESS:
             arguments.append(_argument(action, path))
     return Command(path, about or parser.description or "", tuple(arguments), tuple(verbs))

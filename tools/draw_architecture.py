@@ -2,8 +2,8 @@
 
     python tools/draw_architecture.py
 
-The rows are the layers of pyproject.toml. An arrow leads from a package to one that it imports. Arrows are left out
-where others lead to the same package indirectly. Single modules, such as `errors`, are left out, too.
+The rows are the layers of pyproject.toml. An arrow leads from a package to one that it imports; it is left out if other
+arrows lead there indirectly. Single modules, such as `errors`, are left out, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import grimp
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "explanation" / "architecture.svg"
 
-PACKAGES = {  # the column, and what the package has
+PACKAGES = {  # the column, and the package's contents
     "cli": (2, "parse, call, show"),
     "capacity": (1, "the search"),
     "suite": (2, "the matrix"),
@@ -28,15 +28,15 @@ PACKAGES = {  # the column, and what the package has
     "cluster": (0.5, "several machines"),
     "comparison": (3, "two sets of runs"),
     "size": (4, "resources per user"),
-    "audit": (5, "every mail accounted for"),
-    "servers": (0, "servers to be tested"),
+    "audit": (5, "all mail accounted for"),
+    "servers": (0, "servers to test"),
     "monitor": (1, "probes of machines"),
     "dryrun": (2, "a day in virtual time"),
     "provisioning": (0, "mailboxes, start state"),
     "engine": (1, "one process of users"),
     "report": (3, "text, HTML, JSON"),
     "protocols": (0.5, "drivers behind ports"),
-    "analysis": (2.5, "logs to summary"),
+    "analysis": (2.5, "from logs to a summary"),
     "users": (1, "tasks and activities"),
     "timinglog": (2, "the file format"),
     "scenario": (1.5, "keys, groups, the plan"),
@@ -46,32 +46,32 @@ PACKAGES = {  # the column, and what the package has
     "findings": (1.5, "codes and sentences"),
     "processes": (2.5, "signals, limits, loop"),
 }
-"""No arrow runs down through a box: one that skips a row needs its column free there."""
+"""No arrow may run through a box: if an arrow skips a row, its column must be free there."""
 
 COLUMN, ROW, WIDTH, HEIGHT = 190, 84, 156, 46
-PORT = 30  # arrows from the left and the right end this far from a box's middle
+PORT = 30  # arrows from the left or the right end this far from the middle of a box
 
 Edge = tuple[str, str]
 
 
 def layers() -> dict[str, int]:
-    """Return the row of each package, the top one first."""
+    """Return the row of each package, top row first."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
     rows = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     named = [[name.strip().removeprefix("loadsim.") for name in row.split("|")] for row in rows]
-    of_packages = [found for row in named if (found := [name for name in row if (ROOT / "loadsim" / name).is_dir()])]
+    of_packages = [some for row in named if (some := [name for name in row if (ROOT / "loadsim" / name).is_dir()])]
     packages = {name: at for at, row in enumerate(of_packages) for name in row}
     if packages.keys() != PACKAGES.keys():
         raise SystemExit(
-            f"PACKAGES: expected the packages of pyproject.toml, differ in {packages.keys() ^ PACKAGES.keys()}"
+            f"PACKAGES: expected the packages of pyproject.toml, found other ones: {packages.keys() ^ PACKAGES.keys()}"
         )
     return packages
 
 
 def imports(rows: Mapping[str, int]) -> set[Edge]:
-    """Return the imports between packages that lead downwards; the layers' contract is about the others."""
+    """Return the downward imports between packages; the contract on layers rules out others."""
     graph = grimp.build_graph("loadsim", cache_dir=None)
     between = {
         (module.split(".")[1], imported.split(".")[1])
@@ -82,7 +82,7 @@ def imports(rows: Mapping[str, int]) -> set[Edge]:
 
 
 def reduced(edges: set[Edge]) -> list[Edge]:
-    """Return the edges that no path of others replaces."""
+    """Return the edges that no path through other packages replaces."""
 
     def below(package: str) -> Iterator[str]:
         for source, target in edges:
@@ -137,7 +137,7 @@ def draw(rows: Mapping[str, int], edges: Sequence[Edge]) -> str:
 
 
 def picture() -> str:
-    """Return the picture of the code as it is."""
+    """Return the picture of the present code."""
     rows = layers()
     return draw(rows, reduced(imports(rows)))
 

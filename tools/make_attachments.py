@@ -1,7 +1,7 @@
 """Make the files of loadsim/model/content/data/: documents, sheets and pictures of LoadSim's published sizes.
 
-They are made once and shipped, so that a run needs no office library and a message has the same bytes with any
-version of one. Run it again only to change them: python tools/make_attachments.py
+They are made once and shipped: runs need no office library, and messages do not depend on its version. Run this again
+only to change them: python tools/make_attachments.py
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PICTURE_WIDTH, PICTURE_HEIGHT = 216, 199  # 54 bytes of header, 1,024 of palette
 
 
 def repacked(package: bytes) -> bytes:
-    """Return an Office package with fixed dates inside and outside, at zlib's highest compression."""
+    """Return an Office package with fixed dates in its properties and archive, at zlib's highest compression."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(package)) as old, zipfile.ZipFile(out, "w") as new:
         for entry in old.infolist():
@@ -46,7 +46,7 @@ def repacked(package: bytes) -> bytes:
 
 
 def nearest(make: Callable[[int], bytes], wanted_bytes: int) -> bytes:
-    """Return the largest of make(1), make(2), ... within the wanted size; sizes grow with the number."""
+    """Return the largest of make(1), make(2), ... that fits the wanted size; sizes grow with the number."""
     low, high = 1, 4096
     while high - low > 1:
         middle = (low + high) // 2
@@ -55,7 +55,7 @@ def nearest(make: Callable[[int], bytes], wanted_bytes: int) -> bytes:
 
 
 def document(variant: int, sentences: int) -> bytes:
-    """Return a paper of this number of sentences, with headings, a table and a list."""
+    """Return a paper with this number of sentences, headings, a table and a list."""
     writer = Writer(SEED, "document", variant)
     paper = docx.Document()
     keep_styles(paper)
@@ -128,7 +128,7 @@ def sheet(variant: int, stream: str, rows: int) -> bytes:
 
 
 def picture(variant: int) -> bytes:
-    """Return a chart on a shaded ground, with 8 bits per pixel, not compressed."""
+    """Return a chart on a shaded background, uncompressed, with 8 bits per pixel."""
     writer = Writer(SEED, "picture", variant)
     image = Image.new("P", (PICTURE_WIDTH, PICTURE_HEIGHT))
     tints = [writer.below(160) for _ in range(3)]

@@ -18,22 +18,22 @@ HEAD = """\
 <!-- Written by tools/make_commands.py from the parsers: make reference -->
 
 Results go to standard output; progress, warnings and errors to standard error. [Exit status](exit-status.md) lists the
-exit statuses, [JSON output](json.md) the keys of `--json`. `loadsim VERB --help` and `man loadsim` have this page's
-text.
+exit statuses, [JSON output](json.md) the keys of `--json`. `loadsim VERB --help` and `man loadsim` have the same text
+as this page.
 
-Give all verbs the same settings (`--set`), or accounts will be missing. A `TIME` in a log counts from the common start:
-`h:mm`, `h:mm:ss` or seconds. Ctrl-C ends a run early, with the figures measured so far. Before the load and in other
-verbs, it ends the command.
+Give all commands the same settings (`--set`), or accounts will be missing. A `TIME` counts from the common start:
+`h:mm`, `h:mm:ss` or seconds. Ctrl-C ends a run early, and keeps the figures measured so far. Before the load, and in
+other commands, it ends the command.
 """
 
 
 def page() -> str:
-    """Return the page. What several commands have is described once, if its name has one meaning or it is frequent."""
+    """Return the page. Arguments shared by several commands are described once if frequent or unambiguous."""
     commands = [command for command in command_tree(parser()).all() if command.path and not command.verbs]
     uses = Counter(_row(argument) for command in commands for argument in _described(command))
     texts = Counter(row.partition(" | ")[0] for row in uses)
     shared = [row for row, count in uses.items() if count > 2 or (count == 2 and texts[row.partition(" | ")[0]] == 1)]
-    parts = [HEAD, "## Of several commands\n", _table(shared)]
+    parts = [HEAD, "## Common options\n", _table(shared)]
     for command in commands:
         own = [row for row in map(_row, _described(command)) if row not in shared]
         parts += [f"## `loadsim {command.name}`\n", _synopsis(command), f"{sentence(command.about)}\n"]
@@ -42,13 +42,13 @@ def page() -> str:
 
 
 def _described(command: Command) -> list[Argument]:
-    return [each for each in (*command.operands, *command.options) if "--help" not in each.flags]
+    return [argument for argument in (*command.operands, *command.options) if "--help" not in argument.flags]
 
 
 def _synopsis(command: Command) -> str:
-    words = [_typed(each) for each in _described(command)]
+    words = [_typed(argument) for argument in _described(command)]
     line = f"loadsim {command.name}"
-    # The space within a bracket is no place for a line to end.
+    # Lines must not break at a space within brackets.
     text = " ".join([line, *(word.replace(" ", "\0") for word in words)])
     wrapped = textwrap.wrap(text, 110, break_on_hyphens=False, subsequent_indent="    ")
     return "".join(f"    {part}\n" for part in wrapped).replace("\0", " ")

@@ -20,8 +20,8 @@ Each finding has a code, in brackets after its sentence; `loadsim explain CODE` 
 
 MEANINGS = {
     Severity.INVALID: (
-        "The run is invalid: do not quote its times. The cause says what failed. A finding without a cause keeps runs"
-        " from being compared, or a scenario from running on a server."
+        "The run is invalid: do not quote its times. The cause says what failed. A finding without a cause prevents a"
+        " comparison, or keeps a scenario from running on a server."
     ),
     Severity.DEGRADED: "The run is degraded: something is missing, within the limits.",
     Severity.MISSED: "The server missed criteria of the run.",
@@ -31,7 +31,7 @@ MEANINGS = {
 
 
 def page() -> str:
-    """Return the page: a table for each severity, with an anchor for each code."""
+    """Return the page: one table per severity, with an anchor per code."""
     parts = [HEAD]
     for severity, meaning in MEANINGS.items():
         codes = [code for code in Code if code.severity is severity]

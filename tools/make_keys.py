@@ -1,8 +1,8 @@
-"""Write the tables of the keys of files in the reference.
+"""Write the reference's tables of keys in files.
 
-Structure, meaning, values and defaults of a key come from the classes that read the files: the meaning is the docstring
-of the field, and may end with `Default: ...` where the value of the field does not say it. The keys of `score.json`
-come from the classes of the figures, in which a docstring may stand for several fields.
+Structure, meaning, values and defaults of a key come from the classes that read the files. The meaning is the field's
+docstring; it may end with `Default: ...` if the field's value does not show the default. The keys of `score.json` come
+from the classes of the figures, in which one docstring may describe several fields.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ PAGES: dict[type, str] = {
     Figures: "run-directory.md",
     StorageScenario: "storage.md",
 }
-"""The page with the keys of a class."""
+"""The page with the keys of each class."""
 
 BEGIN, END = "<!-- Written by tools/make_keys.py: make reference -->\n", "<!-- end of the keys -->\n"
 
 AS_FOR_IMAP = "As for IMAP."
-"""The meaning of a key of SMTP, which the tables leave out."""
+"""The meaning of an SMTP key that the tables leave out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A key of a table, by its path, with its meaning, values and default."""
+    """A row of a table: a key's path, meaning, values and default."""
 
     path: str
     meaning: str
@@ -66,21 +66,21 @@ class Row:
 
 @cache
 def _meanings(cls: type) -> dict[str, str]:
-    """Return the docstring of each field that has one; none for a class that is made by a call."""
+    """Return the docstring of each field that has one; nothing for a class made by a call."""
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except OSError:
         return {}
     assert isinstance(node, ast.ClassDef)
-    found = {}
+    meanings = {}
     for part, following in pairwise(node.body):
         if isinstance(part, ast.AnnAssign) and isinstance(following, ast.Expr):
-            found[ast.unparse(part.target)] = " ".join(ast.literal_eval(following.value).split())
-    return found
+            meanings[ast.unparse(part.target)] = " ".join(ast.literal_eval(following.value).split())
+    return meanings
 
 
 def _default(field: Field[Any]) -> str:
-    """Return a default as in a file; "" if there is none, or if it is made of those of a section."""
+    """Return a default as a file would state it; "" if there is none, or if it consists of a section's defaults."""
     value = field.default
     if value is MISSING and field.default_factory is MISSING:
         return "required"
@@ -100,14 +100,14 @@ def _default(field: Field[Any]) -> str:
 def _read_as(kind: Any) -> Any:
     """Return the type or the annotation by which a value of an annotated type is read."""
     if get_origin(kind) is Annotated:
-        for each in get_args(kind)[1:]:
-            if isinstance(each, ReadAs):
-                return _read_as(each.section)
-            if isinstance(each, Reads):
-                return each
+        for annotation in get_args(kind)[1:]:
+            if isinstance(annotation, ReadAs):
+                return _read_as(annotation.section)
+            if isinstance(annotation, Reads):
+                return annotation
         return _read_as(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
-        *_, kind = (each for each in get_args(kind) if each is not NoneType)
+        *_, kind = (option for option in get_args(kind) if option is not NoneType)
         return _read_as(kind)
     return kind
 
@@ -121,7 +121,7 @@ def _words(read: Any) -> str:
 
 
 def _rows(cls: type, above: tuple[str, ...], seen: set[tuple[str, str, str]]) -> Iterator[Row]:
-    """Yield the keys of a section that have a meaning of their own, each once."""
+    """Yield once each key of a section that has a meaning of its own."""
     kinds = get_type_hints(cls, include_extras=True)
     for field in fields(cls):
         key, read = keys_of(cls)[field.name], _read_as(kinds[field.name])
@@ -141,9 +141,9 @@ def _rows(cls: type, above: tuple[str, ...], seen: set[tuple[str, str, str]]) ->
 
 
 def _class_in(kind: Any) -> tuple[type | None, str]:
-    """Return the dataclass in the type of a figure, and what its path adds to that of the field."""
+    """Return the dataclass within a figure's type, and the path from the field to it."""
     if get_origin(kind) in (Union, UnionType):
-        (kind, *_) = (each for each in get_args(kind) if each is not NoneType)
+        (kind, *_) = (option for option in get_args(kind) if option is not NoneType)
     if get_origin(kind) is Sequence:
         return _class_in(get_args(kind)[0])[0], "[]"
     if get_origin(kind) is Mapping:
@@ -153,7 +153,7 @@ def _class_in(kind: Any) -> tuple[type | None, str]:
 
 
 def _figures(cls: type, above: str, seen: set[type]) -> Iterator[tuple[list[str], str]]:
-    """Yield the paths of figures, with the docstring that follows their fields; each class once."""
+    """Yield the paths of figures, with the docstring that follows their fields. Each class is described once."""
     seen.add(cls)
     kinds, meanings, paths = get_type_hints(cls), _meanings(cls), list[str]()
     for field in fields(cls):
@@ -162,7 +162,7 @@ def _figures(cls: type, above: str, seen: set[type]) -> Iterator[tuple[list[str]
         below = f"{above}{inline if inline is not None else f'{field.name}{path}.'}"
         further = list(_figures(inside, below, seen)) if inside and inside not in seen else []
         if inside and inline is not None and not further:
-            paths += [f"{below}{each.name}" for each in fields(inside)]
+            paths += [f"{below}{inner.name}" for inner in fields(inside)]
         elif not further or field.name in meanings:
             paths.append(f"{above}{field.name}")
         if meaning := meanings.get(field.name):
@@ -175,7 +175,7 @@ def _figures(cls: type, above: str, seen: set[type]) -> Iterator[tuple[list[str]
 
 
 def table_of(cls: type) -> str:
-    """Return the table of the keys; of a scenario, those that are no sections, then a table of each section."""
+    """Return the table of the keys; for a scenario, first the keys outside sections, then a table for each section."""
     if cls is Figures:
         figures = [
             f"| {', '.join(f'`{path}`' for path in paths)} | {meaning.removesuffix('.')} |"
@@ -204,7 +204,7 @@ def _table(rows: list[Row]) -> str:
 
 
 def page_of(cls: type) -> str:
-    """Return a page of the reference, with its tables renewed."""
+    """Return a page of the reference with updated tables."""
     text = (REFERENCE / PAGES[cls]).read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n{table_of(cls)}\n{END}{rest.partition(END)[2]}"

@@ -22,7 +22,7 @@ SEE_ALSO = "The documentation is in docs/ of the source: tutorials, how-tos, and
 
 
 def manual() -> str:
-    """Return the page. It has no date: the version says which program it describes."""
+    """Return the page. It has no date, only the version that it describes."""
     top = command_tree(parser())
     lines = [
         '.\\" Written by tools/make_manual.py: make reference',
@@ -52,31 +52,31 @@ def _command(command: Command) -> list[str]:
         *_synopsis(command),
         ".PP",
         _text(sentence(command.about)),
-        *_arguments((*command.operands, *(each for each in command.options if "--help" not in each.flags))),
+        *_arguments((*command.operands, *(option for option in command.options if "--help" not in option.flags))),
     ]
 
 
 def _synopsis(command: Command) -> list[str]:
-    """Return the words behind a command: required options, other options in short, operands."""
-    required = [f"{each.flags[-1]} {each.value}" for each in command.options if not each.optional]
-    operands = [f"{each.value}{' ...' if each.repeated else ''}" for each in command.operands]
-    for place, each in enumerate(command.operands):
-        if each.optional:
+    """Return the words after a command: required options, `[options]`, operands."""
+    required = [f"{option.flags[-1]} {option.value}" for option in command.options if not option.optional]
+    operands = [f"{operand.value}{' ...' if operand.repeated else ''}" for operand in command.operands]
+    for place, operand in enumerate(command.operands):
+        if operand.optional:
             operands[place] = f"[{operands[place]}]"
     return [_text(word) for word in (*required, "[options]", *operands)]
 
 
 def _arguments(arguments: Iterable[Argument]) -> list[str]:
     lines = []
-    for each in arguments:
-        names = ", ".join(f"\\fB{_escaped(flag)}\\fP" for flag in each.flags)
-        value = f"\\fI{_escaped(each.value)}\\fP" if each.value else ""
-        lines += [".TP", " ".join(part for part in (names, value) if part), _text(sentence(each.help))]
+    for argument in arguments:
+        names = ", ".join(f"\\fB{_escaped(flag)}\\fP" for flag in argument.flags)
+        value = f"\\fI{_escaped(argument.value)}\\fP" if argument.value else ""
+        lines += [".TP", " ".join(part for part in (names, value) if part), _text(sentence(argument.help))]
     return lines
 
 
 def _statuses() -> list[str]:
-    """Return the first sentences of the reference."""
+    """Return each exit status with the first sentence of its description in the reference."""
     lines = []
     for status, meaning in STATUS.findall((ROOT / "docs/reference/exit-status.md").read_text(encoding="utf-8")):
         text = LINK.sub(r"\1", meaning).replace("`", "")
@@ -85,13 +85,13 @@ def _statuses() -> list[str]:
 
 
 def _text(text: str) -> str:
-    """Return lines of text, none of which is a request of roff: those begin with a full stop or an apostrophe."""
+    """Return lines of text that roff does not take for requests, which begin with a full stop or an apostrophe."""
     lines = textwrap.wrap(text, 78, break_long_words=False, break_on_hyphens=False)
     return "\n".join(f"\\&{_escaped(line)}" if line.startswith((".", "'")) else _escaped(line) for line in lines)
 
 
 def _escaped(text: str) -> str:
-    """Return a text with the signs that roff reads otherwise: an unescaped hyphen cannot be copied as an option."""
+    """Escape the characters that roff would change: an unescaped hyphen cannot be copied as part of an option."""
     return (
         text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga").replace("~", "\\(ti")
     )

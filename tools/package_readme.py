@@ -1,4 +1,4 @@
-"""The README for package indexes, which have none of the files that it links to."""
+"""The README for package indexes, which do not have the files that it links to."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 LINK = re.compile(r"(!?)\[([^]]*)\]\((?![a-z]+:|#)([^)\s]+)\)")
-"""Links and pictures with a relative target; not those to an address or within the page."""
+"""Links and pictures with a relative target, not a URL or an anchor."""
 
 FENCED = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
 def readme_for_index(text: str, pages: str) -> str:
-    """Return the README with absolute links below `pages`.
+    """Return the README with absolute links below the address `pages`.
 
-    Without an address, a link becomes its text, and a picture its description: a dead link misleads.
+    If it is "", a link becomes its text, and a picture its description, as dead links mislead.
     """
 
     def replaced(found: re.Match[str]) -> str:
@@ -30,7 +30,7 @@ def readme_for_index(text: str, pages: str) -> str:
 
 
 class PackageReadme(MetadataHookInterface):
-    """Sets the package's description from README.md. Hatchling calls it for each wheel and source distribution."""
+    """Sets the package's description from README.md. Hatchling calls this for each wheel and source distribution."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         text = (Path(self.root) / "README.md").read_text("utf-8")

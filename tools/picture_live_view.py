@@ -1,8 +1,8 @@
-"""Make the pictures of the live view in the documentation: SVGs of terminals in the middle of a run.
+"""Make the documentation's pictures of the live view: SVGs of terminals in the middle of a run.
 
     python tools/picture_live_view.py quickstart
 
-It runs the scenario, and draws the screen of 80 columns at the time `--at`, in seconds from the common start.
+It runs the scenario, and draws an 80-column screen at the time `--at`, in seconds from the common start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from loadsim.cli.live.view import screenful
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "pictures"
 
 PICTURES = {"live-view.svg": (80, 24)}
-"""Columns and lines of the terminal of each picture."""
+"""The terminal's columns and lines for each picture."""
 
 
 class Camera(View):
@@ -33,14 +33,14 @@ class Camera(View):
         self.figures: LiveFigures | None = None
 
     def show(self, figures: LiveFigures) -> None:
-        """Keep figures that are not too late."""
+        """Keep the figures unless they are too late."""
         load = figures.load
         if load is not None and load.phase == "work" and (load.at_s or 0.0) <= self._at_s:
             self.figures = figures
 
 
 def drawn(figures: LiveFigures, title: str, columns: int, lines: int) -> str:
-    """Return the SVG of their screen. It names fonts, and loads none."""
+    """Return the figures' screen as SVG. It names fonts, but loads none."""
     console = Console(record=True, force_terminal=True, width=columns, height=lines, file=io.StringIO())
     console.print(screenful(figures, columns))
     return re.sub(r"@font-face \{.*?\}\n?", "", console.export_svg(title=title), flags=re.DOTALL)

@@ -1,9 +1,9 @@
-"""Make pictures of pages in the documentation: of reports in HTML, and of the page that `--web` serves.
+"""Make the documentation's pictures of pages: HTML reports, and the page that `--web` serves.
 
     PYTHONPATH=tests/support python tools/picture_pages.py NAME=PAGE...
 
-NAME is one of `PICTURES`, PAGE a file or a URL. A picture shows the top of the page in headless Chromium, or the part
-from a heading on. Each file is a PNG of 64 colours, which are enough for texts and lines.
+NAME is one of `PICTURES`, PAGE a file or a URL. A picture shows the page in headless Chromium, from the top or from a
+heading on. Each file is a PNG with 64 colours, which is enough for text and lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COLOURS = 64
 
 
 class Picture(NamedTuple):
-    """A part of a page, once a condition in it holds."""
+    """A part of a page, drawn once a condition holds in it."""
 
     height_px: int
     dark: bool = False

@@ -1,8 +1,8 @@
 """MkDocs hooks: pages above docs/, and the list of decisions.
 
-README.md, CONTRIBUTING.md and CHANGELOG.md stand at the root, where repository browsers look for them. The site has
-them below `project/`, and links are changed to match. Links to other files of the repository become plain text, as
-a site built without a repository's address cannot lead there.
+README.md, CONTRIBUTING.md and CHANGELOG.md are at the root, where repository browsers look for them. The site has them
+in `project/`, and links are adapted. Links to other files of the repository become plain text: a site built without
+the repository's address cannot lead there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Fill the navigation's decisions, in order of their numbers; watch the root's pages."""
+    """Add the decisions to the navigation, in order of their numbers, and watch the root's pages."""
     decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
     for entry in config.nav or ():
         if "Decisions" in entry:
@@ -39,12 +39,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
-    """Change the links that cross the border of docs/."""
+    """Adapt the links into and out of docs/."""
     uri = page.file.src_uri
     name = uri.removeprefix("project/")
     above = name in PROJECT and name != uri
-    inside = posixpath.dirname(uri)  # of the page in the site
-    origin = "" if above else posixpath.join("docs", inside)  # of the page in the repository
+    inside = posixpath.dirname(uri)  # the page's directory in the site
+    origin = "" if above else posixpath.join("docs", inside)  # the page's directory in the repository
 
     def moved(link: re.Match[str]) -> str:
         text, target, anchor = link[1], link[2], link[3] or ""
@@ -58,7 +58,7 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
         else:
             return text
         if files.get_file_from_path(path) is None:
-            return link[0]  # the strict build names it
+            return link[0]  # the strict build reports it
         return f"[{text}]({posixpath.relpath(path, inside or '.')}{anchor})"
 
     return LINK.sub(moved, markdown)
