@@ -20,8 +20,8 @@ def readme_for_index(text: str, pages: str) -> str:
     If it is "", a link becomes its text, and a picture its description, as dead links mislead.
     """
 
-    def replaced(found: re.Match[str]) -> str:
-        mark, label, target = found.groups()
+    def replaced(link: re.Match[str]) -> str:
+        mark, label, target = link.groups()
         return f"{mark}[{label}]({pages.rstrip('/')}/{target})" if pages else label
 
     prose_and_code = FENCED.split(text)

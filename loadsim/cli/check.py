@@ -63,24 +63,27 @@ def _check(args: argparse.Namespace, scenario: Scenario, write_junit: Callable[[
         if sys.stderr.isatty():
             print(f"loadsim: check: {step}", file=sys.stderr, flush=True)
 
-    def show(name: str, report: ServerReport, greetings: Mapping[str, Any] = {}, found: Sequence[Finding] = ()) -> None:
-        why = refusal(found)
+    def show(
+        name: str, report: ServerReport, greetings: Mapping[str, Any] = {}, findings: Sequence[Finding] = ()
+    ) -> None:
+        why = refusal(findings)
         verdict = _verdict(report, why)
         if args.json:
-            own = (*report.lacks, *report.wrong, *found)
+            own = (*report.lacks, *report.wrong, *findings)
             ends = {"can_run": report.can_run, "verdict": verdict, "findings": to_json(own)}
             facts = {"server": name, **greetings, **to_json(report), **ends, "next_step": next_step(own)}
             print(json.dumps(facts, indent=2))
         else:
             tone: Tone = "bad" if not report.can_run or report.wrong else "doubtful" if why else "good"
-            blocks = tuple(described(name, greetings, report, found))
+            blocks = tuple(described(name, greetings, report, findings))
             print(shown(Document(name, "", verdict, tone, (Section("Findings", blocks, brief=True),), label="")))
 
     name, greetings, report = check_scenario(scenario, progress, float(args.wait), show)
-    with shown_share("Planning a run, to forecast problems") as planning:
+    with shown_share("Planning a run to forecast problems") as planning:
         load = quick_load(scenario, planning)
-    found = (*forecast(scenario, load), *(one for one in scenario.findings if one.code is Code.NO_LISTS))
-    show(name, report, greetings, found)
+    no_lists = (finding for finding in scenario.findings if finding.code is Code.NO_LISTS)
+    findings = (*forecast(scenario, load), *no_lists)
+    show(name, report, greetings, findings)
     if args.junit:
         write_junit(_junit(report))
     return 0 if report.can_run and not report.wrong else LACKS
@@ -90,20 +93,23 @@ def _junit(report: ServerReport) -> str:
     """Return one test case per task and per other observation."""
     from loadsim.report.junit import Case, junit  # not without the option
 
-    seen = [*((task.task, task.failure) for task in report.tasks), *((one.subject, one) for one in report.observed)]
+    seen = [
+        *((task.task, task.failure) for task in report.tasks),
+        *((observed.subject, observed) for observed in report.observed),
+    ]
     return junit(
         "loadsim check",
         [
-            Case("loadsim.check", name, "failure", one.finding.text, one.seen)
-            if one is not None and one.finding is not None and one.is_fault
-            else Case("loadsim.check", name, output="" if one is None else one.seen)
-            for name, one in seen
+            Case("loadsim.check", name, "failure", observed.finding.text, observed.seen)
+            if observed is not None and observed.finding is not None and observed.is_fault
+            else Case("loadsim.check", name, output="" if observed is None else observed.seen)
+            for name, observed in seen
         ],
     )
 
 
 def described(
-    name: str, greetings: Mapping[str, Any], report: ServerReport, found: Sequence[Finding]
+    name: str, greetings: Mapping[str, Any], report: ServerReport, findings: Sequence[Finding]
 ) -> Iterator[Listing | str]:
     labels = {"imap_greeting": "IMAP banner", "smtp_greeting": "SMTP banner"}
     greeted = (f"{labels[fact]}: {_shortened(str(greetings[fact]))}" for fact in labels if greetings.get(fact))
@@ -112,13 +118,13 @@ def described(
     for task in report.tasks:
         tasks.setdefault(f"Tasks, driver {task.driver}", []).append(_task(task))
     for caption, lines in {
-        "To change": [f"{one.text}: {one.code.remedy}".removesuffix(": ") for one in (*report.lacks, *report.wrong)],
+        "To change": [_with_remedy(finding) for finding in (*report.lacks, *report.wrong)],
         "Server": server,
         **tasks,
         "Mail": _rows(report.mail),
         "Monitors": _rows(report.monitors),
         "May remain (loadsim clean removes messages with its tag)": report.leftovers,
-        "Notes": [one.text for one in found if one.cause is None and report.can_run],
+        "Notes": [finding.text for finding in findings if finding.cause is None and report.can_run],
     }.items():
         if lines:
             yield Listing(caption, tuple(lines))
@@ -126,13 +132,17 @@ def described(
 
 
 def _verdict(report: ServerReport, why: str) -> str:
-    """Return a sentence: can the scenario run, and `why` can its run not become valid ("" if it can)?"""
+    """Return the verdict as a sentence; `why` says why the run cannot become valid ("" if it can)."""
     if report.ended:
         return ENDED
     if not report.can_run:
         return f"{CANNOT_RUN}."
     why = "the server contradicts itself, or alters mail" if report.wrong else why
     return f"{CAN_RUN}; but {why}." if why else f"{CAN_RUN}."
+
+
+def _with_remedy(finding: Finding) -> str:
+    return f"{finding.text}: {finding.code.remedy}".removesuffix(": ")
 
 
 def _rows(observations: Iterable[Observation]) -> list[str]:

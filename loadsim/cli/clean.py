@@ -31,21 +31,21 @@ def run_clean(args: argparse.Namespace) -> int:
     check_sources(scenario)
     with shown_progress() as progress:
         cleaned = run(clean(scenario, services, args.dry_run, progress))
-    failures = [one.failure for one in cleaned if one.failure]
-    for one in cleaned:
-        if one or one.foreign or one.failure:
-            print_line(printable(_line(one, args.dry_run)), sys.stdout)
+    failures = [result.failure for result in cleaned if result.failure]
+    for result in cleaned:
+        if result or result.foreign or result.failure:
+            print_line(printable(_line(result, args.dry_run)), sys.stdout)
     print_line(describe(cleaned, args.dry_run), sys.stdout)
     if failures:
         raise ConfigError(f"{len(failures)} of {len(cleaned)} accounts failed, such as {failures[0]}")
     return 0
 
 
-def _line(one: Cleaned, dry_run: bool) -> str:
-    if one.failure:
-        return f"{one.account.login}: failed: {one.failure}"
-    messages, folders = sum(one.messages.values()), len(one.folders)
-    line = f"{one.account.login}: {'would remove' if dry_run else 'removed'} {messages} messages, {folders} folders"
-    if one.foreign:
-        line += "; not created by loadsim: " + ", ".join(f"{name} {count}" for name, count in one.foreign.items())
+def _line(result: Cleaned, dry_run: bool) -> str:
+    if result.failure:
+        return f"{result.account.login}: failed: {result.failure}"
+    messages, folders = sum(result.messages.values()), len(result.folders)
+    line = f"{result.account.login}: {'would remove' if dry_run else 'removed'} {messages} messages, {folders} folders"
+    if result.foreign:
+        line += "; not created by loadsim: " + ", ".join(f"{name} {count}" for name, count in result.foreign.items())
     return line

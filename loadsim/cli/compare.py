@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def share(text: str) -> float:
     """Parse a share from 0 to 1, given as 5% or 0.05."""
-    found = _SHARE.fullmatch(text)
-    value = float(found[1]) / (100 if found[2] else 1) if found else None
+    match = _SHARE.fullmatch(text)
+    value = float(match[1]) / (100 if match[2] else 1) if match else None
     if value is None or value > 1:
         raise argparse.ArgumentTypeError(f"expected a share such as 5% or 0.05, from 0% to 100%, found {text!r}")
     return value

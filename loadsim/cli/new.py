@@ -62,14 +62,14 @@ topology:
   - {{profile: loadsim-5.5/medium, users: {users}}}
 
 # Distribution lists must exist on the server: loadsim topology export writes them. Without lists, users receive less
-# mail than the profile's published figures: with the Medium profile, about a third.
+# mail than published: with the Medium profile, about a third of it.
 lists: {{count: 0}}
 
 run:
   day_length: 30m        # 8 hours, compressed; without it, a day takes 8 hours
   days: 4
   # 4 days of 30 min take 2 h. The first quarter of the run is discarded, and the next half is scored.
-  # The score is provisional if a scored task is due fewer than {few_hits} times there: loadsim plan {file} tells.
+  # The score is provisional if a scored task is due fewer than {few_hits} times there: loadsim plan {file} says so.
 """
 
 
@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_new(args: argparse.Namespace) -> int:
-    """Write the scenario, and print the next commands. Raises `ConfigError` and leaves no file if it is invalid."""
+    """Write the scenario, and print the next commands. Raises `ConfigError`, and leaves no file, if it is invalid."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}", args.name):
         ending = ", without .yaml, which is added" if args.name.endswith((".yaml", ".yml")) else ""
         raise ConfigError(f"NAME: expected letters, digits, - and _{ending}, found {args.name!r}")

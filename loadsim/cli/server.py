@@ -62,12 +62,12 @@ def add_kinds(parser: argparse.ArgumentParser, kinds: Sequence[ServerKind]) -> N
 def address(text: str) -> str:
     """Parse an IPv4 address to listen on and connect to."""
     try:
-        found = IPv4Address(text)
+        parsed = IPv4Address(text)
     except ValueError:
-        found = None
-    if found is None or found.is_unspecified or found.is_multicast:
+        parsed = None
+    if parsed is None or parsed.is_unspecified or parsed.is_multicast:
         raise argparse.ArgumentTypeError(f"expected an IPv4 address of this machine, found {text!r}")
-    return str(found)
+    return str(parsed)
 
 
 def run_kind(kind: ServerKind, args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Documents on standard output: brief, in the terminal's width, or with all figures."""
+"""Documents on standard output: brief and as wide as the terminal, or with all figures."""
 
 from __future__ import annotations
 

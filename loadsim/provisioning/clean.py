@@ -138,11 +138,11 @@ async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
 
 def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
     """Return the totals in one line. Accounts that failed are counted separately: their contents are unknown."""
-    failed = sum(bool(one.failure) for one in cleaned)
+    failed = sum(bool(result.failure) for result in cleaned)
     read = len(cleaned) - failed
-    messages = sum(sum(one.messages.values()) for one in cleaned)
-    folders = sum(len(one.folders) for one in cleaned)
-    foreign = sum(sum(one.foreign.values()) for one in cleaned)
+    messages = sum(sum(result.messages.values()) for result in cleaned)
+    folders = sum(len(result.folders) for result in cleaned)
+    foreign = sum(sum(result.foreign.values()) for result in cleaned)
     touched = sum(map(bool, cleaned))
     if not touched:
         done = f"Nothing of loadsim's on {read} accounts"

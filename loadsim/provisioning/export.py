@@ -20,7 +20,7 @@ _NAME = re.compile(r"(?!#)[^!%':\s]+")
 
 
 def dovecot_passwords(accounts: Iterable[Account]) -> str:
-    """Return a Dovecot passdb `passwd-file`: one `login:{PLAIN}password` per line. It is secret.
+    """Return a Dovecot passdb `passwd-file`: one `login:{PLAIN}password` per line. Its contents are secret.
 
     Colons separate fields, so a password with a colon is written in Base64, which Dovecot decodes.
     """
@@ -88,7 +88,7 @@ def address_aliases(lists: Mapping[str, Sequence[str]]) -> str:
 
 
 def csv_accounts(accounts: Iterable[Account]) -> str:
-    """Return CSV with the columns user, password, address, for a scenario's `accounts: {csv}`. It is secret."""
+    """Return CSV with the columns user, password, address, for a scenario's `accounts: {csv}`. Keep it secret."""
     rows = ((account.login, account.password, account.address) for account in accounts)
     return _csv(("user", "password", "address"), rows)
 

@@ -117,7 +117,7 @@ class Hold:
                 await _put(account, mailbox, manifests, holder)
                 self._holder = holder or self._holder
             else:
-                await mailbox.expunge([each.message.ref for each in manifests])
+                await mailbox.expunge([accepted.message.ref for accepted in manifests])
                 await delete_empty(mailbox, manifest.FOLDER)
 
         if self._held and self.lost is None:

@@ -68,7 +68,7 @@ class Holder:
 
 
 def identity(process: int) -> str:
-    """Return a unique name of a process: boot, PID namespace, PID and start; PID and host if these are unknown."""
+    """Return a process's unique name: boot, PID namespace, PID and start time; PID and host if these are unknown."""
     with suppress(OSError, IndexError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = Path("/proc/self/ns/pid").readlink()

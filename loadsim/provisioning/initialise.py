@@ -317,7 +317,7 @@ def start_state_after(workload: Workload, mode: str) -> str | None:
 def total(done: Sequence[Initialised]) -> Initialised:
     """Return the sum of the counts. All must have the same start state."""
     counts = [field.name for field in fields(Initialised) if field.type == "int"]
-    summed = {name: sum(getattr(one, name) for one in done) for name in counts}
+    summed = {name: sum(getattr(counted, name) for counted in done) for name in counts}
     return Initialised(**summed, start_state=done[0].start_state if done else None)
 
 

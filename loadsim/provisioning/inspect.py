@@ -103,7 +103,7 @@ async def inspect_mailbox(
         state = await _folder_state(account, mailbox, stored)
         accepted, shared = await manifest.read(mailbox, account, state.own)
         manifest.refuse_taken(account, accepted)
-        refs = {each.message.ref for each in accepted}
+        refs = {one.message.ref for one in accepted}
         own = tuple(message for message in state.own if message.ref in refs or not manifest.is_manifest(message))
         folders[manifest.FOLDER] = FolderState(own, state.foreign)
 

@@ -41,11 +41,11 @@ _DATE_US = 1_761_955_200_000_000
 """2025-11-01 00:00 UTC: constant, so that a manifest depends only on account, names and key."""
 
 _PURPOSE = b"loadsim manifest 1\n"
-"""Prefix of the signed text: the key may be a password, and a signature must have no other use."""
+"""Prefix of the signed text: the key may be a password, whose signatures must be useless elsewhere."""
 
 
 class RejectedManifest(Exception):
-    """A message that claims to be a manifest is rejected; `str()` is the reason, without a quotation."""
+    """A message that claims to be a manifest is rejected; `str()` is the reason, and does not quote it."""
 
 
 @closed
@@ -90,7 +90,7 @@ class Manifest(NamedTuple):
 
 def names_in(manifests: Iterable[Manifest]) -> frozenset[str]:
     """Return the names of the folders that loadsim created."""
-    return frozenset[str]().union(*(each.body.names for each in manifests))
+    return frozenset[str]().union(*(manifest.body.names for manifest in manifests))
 
 
 def record_in(manifests: Sequence[Manifest]) -> Record | None:
@@ -99,7 +99,7 @@ def record_in(manifests: Sequence[Manifest]) -> Record | None:
 
 
 def holder_in(manifests: Iterable[Manifest]) -> Holder | None:
-    return next((each.body.holder for each in manifests if each.body.holder is not None), None)
+    return next((manifest.body.holder for manifest in manifests if manifest.body.holder is not None), None)
 
 
 class AccountTaken(ConfigError):
@@ -277,7 +277,7 @@ async def replace(
     """Write a manifest, then delete the accepted ones. Return its tag."""
     paths = [mailbox.path(name) for name in names]
     tag, message = compose(account, paths, record and record.renamed(mailbox.path), holder)
-    old = [each.message for each in accepted]
+    old = [manifest.message for manifest in accepted]
     if all(stored.tag != tag for stored in old):
         await mailbox.append(FOLDER, message, (Flag.SEEN,))
     replaced = [stored.ref for stored in old if stored.tag != tag]

@@ -101,7 +101,7 @@ class ServerReport:
     @property
     def wrong(self) -> Sequence[Finding]:
         """The server's faults with which the scenario can run but misses a criterion."""
-        return [one.finding for one in self.observed if one.finding is not None and one.is_fault and not one.lacks]
+        return [seen.finding for seen in self.observed if seen.finding is not None and seen.is_fault and not seen.lacks]
 
     @property
     def can_run(self) -> bool:

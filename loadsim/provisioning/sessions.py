@@ -43,7 +43,7 @@ _LIMIT_TEXT = re.compile(r"too many|maximum|\blimit|concurren|try again|busy", r
 
 
 class LogOnFailed(ConfigError):
-    """An account could not log on: it may be missing on the server, or over a limit on connections."""
+    """An account could not log on: it may not exist on the server, or exceed a limit on connections."""
 
 
 class NullObserver:
@@ -184,7 +184,7 @@ async def _visit(
 
 
 def about_limit(failure: TaskFailed) -> bool:
-    """Return True if a log-on may have failed by a limit on connections, rather than a wrong password.
+    """Return True if a log-on may have failed because of a limit on connections, not a wrong password.
 
     Servers accept and close, send BYE, or refuse the log-on with a code (RFC 5530, RFC 9051 section 7.1) or a text.
     """

@@ -1,4 +1,4 @@
-"""The live figures of a run: one value that terminal, page and metrics show."""
+"""The live figures of a run, shown by terminal, page and metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RUN_PHASES = (
 
 @dataclass(frozen=True, slots=True)
 class LiveTask:
-    """A task: its counts since the start of the run, its recent rate, and roughly its 95th percentile if known."""
+    """A task: its counts since the start of the run, its recent rate, and an estimated 95th percentile, if known."""
 
     name: str
     done: int

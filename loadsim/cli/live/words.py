@@ -60,11 +60,11 @@ def lines(figures: LiveFigures) -> list[Line]:
         return []
     on, lost = f"{load.users_on:,} of {load.users:,} on", count(load.sessions_lost, "session")
     users = f"{on}, {lost} lost, {count(load.accepted_undelivered, 'message')} in transit"
-    found = [("Users", users, load.sessions_lost > 0)]
+    rows = [("Users", users, load.sessions_lost > 0)]
     if figures.due and figures.made is not None:
-        found.append(("Load", f"{count(figures.made, 'task')} made, {figures.due:,} planned until now", False))
-    found += [_tasks(figures, load), ("Late", _late(figures, load), False), *_generator(figures, load)]
-    return [*found, _failures(figures)]
+        rows.append(("Load", f"{count(figures.made, 'task')} made, {figures.due:,} planned until now", False))
+    rows += [_tasks(figures, load), ("Late", _late(figures, load), False), *_generator(figures, load)]
+    return [*rows, _failures(figures)]
 
 
 def _tasks(figures: LiveFigures, load: LiveSnapshot) -> Line:
@@ -100,10 +100,10 @@ def _generator(figures: LiveFigures, load: LiveSnapshot) -> Iterator[Line]:
 
 
 def _failures(figures: LiveFigures) -> Line:
-    found = figures.failures
-    shown = [f"{printable(kind)} ({times:,})" for kind, times in found[:KINDS]]
-    if len(found) > KINDS:
-        shown.append(f"{len(found) - KINDS:,} more kinds")
+    failures = figures.failures
+    shown = [f"{printable(kind)} ({times:,})" for kind, times in failures[:KINDS]]
+    if len(failures) > KINDS:
+        shown.append(f"{len(failures) - KINDS:,} more kinds")
     return "Failures", "; ".join(shown) or "none", bool(shown)
 
 

@@ -1,6 +1,6 @@
 """The page's web server: two paths and a token, and nothing that a request can change.
 
-The browser that watches a run shows other sites, too. So the data need a token that other sites do not know, not even
+The browser that watches a run shows other sites, too. So the data require a token that no other site knows, not even
 one whose name resolves to this address (DNS rebinding).
 """
 
@@ -30,7 +30,7 @@ MOST_CONNECTIONS = 32
 """The server closes further connections at once."""
 
 LONGEST_WAIT_S = 10.0
-"""A request for the state is answered once the state has changed, after this time at the latest."""
+"""A request for the state is answered once the state changes, or after this time."""
 
 LEAST_WAIT_S = 0.5
 """The shortest time between two states for one page."""

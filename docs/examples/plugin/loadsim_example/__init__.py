@@ -1,1 +1,1 @@
-"""Examples of loadsim's plug-ins: one of each kind."""
+"""Example plug-ins for loadsim, one of each kind."""

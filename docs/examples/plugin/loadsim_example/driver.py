@@ -1,4 +1,4 @@
-"""The driver `sendmail`: IMAP as with `imap`; mail is submitted by this machine's sendmail command."""
+"""The driver `sendmail`: IMAP as in `imap`; this machine's sendmail command submits mail."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ COMMAND = os.environ.get("SENDMAIL", "/usr/sbin/sendmail")
 
 
 class Sendmail:
-    """A process for each message (`loadsim.model.ports.Submission`)."""
+    """Submission with one process per message (`loadsim.model.ports.Submission`)."""
 
     def __init__(self, observer: Observer, limit_s: float) -> None:
         self.observer, self.limit_s = observer, limit_s
@@ -44,7 +44,7 @@ class Sendmail:
 
 
 class SendmailDriver:
-    """The sessions of `imap` with another submission (`loadsim.model.ports.Driver`)."""
+    """The sessions of `imap` with a different submission (`loadsim.model.ports.Driver`)."""
 
     name, supported_tasks = "sendmail", ALL_TASKS
 
@@ -56,5 +56,5 @@ class SendmailDriver:
 
 
 def open_driver(services: Services) -> Driver:
-    """Return the driver of an engine: the entry point `sendmail` in the group `loadsim.protocols`."""
+    """Return an engine's driver: the entry point `sendmail` in the group `loadsim.protocols`."""
     return SendmailDriver(services)

@@ -1,4 +1,4 @@
-"""The probe `mail-queue`: the messages in the queues of a Postfix on this machine."""
+"""The probe `mail-queue`: the numbers of messages in the queues of a Postfix on this machine."""
 
 import os
 from pathlib import Path
@@ -10,11 +10,11 @@ QUEUES = ("incoming", "active", "deferred")
 
 
 def open_probe(services: Services, directory: str = "/var/spool/postfix") -> Probe:
-    """Return the function that is called each second; `directory` is a setting of the scenario."""
+    """Return the function that is called each second; `directory` is a setting in the scenario."""
     queues = [Path(directory) / name for name in QUEUES]
     for queue in queues:
         if not queue.is_dir():
-            raise ConfigError(f"probe mail-queue: expected a queue of Postfix, found no directory {queue}")
+            raise ConfigError(f"probe mail-queue: expected a Postfix queue, found no directory {queue}")
 
     def sample() -> dict[str, float]:
         return {f"{queue.name}_messages": messages(queue) for queue in queues}
@@ -23,7 +23,7 @@ def open_probe(services: Services, directory: str = "/var/spool/postfix") -> Pro
 
 
 def messages(queue: Path) -> int:
-    """Return the number of files below a directory. Raises `OSError` if one may not be read: it is not empty."""
+    """Return the number of files below a directory. Raises `OSError` if a directory is unreadable: it is not empty."""
     return sum(len(files) for _, _, files in os.walk(queue, onerror=fail))
 
 

@@ -1,10 +1,10 @@
-"""The task `FIND SENT`: a user looks up a message that they have sent."""
+"""The task `FIND SENT`: users look up a message that they sent."""
 
 from loadsim.errors import ServerRefused
 from loadsim.model.ports import SENT_ITEMS, Turn
 
 SHOWN = 50
-"""The headers that are listed."""
+"""The number of headers to list."""
 
 
 async def find_sent(turn: Turn) -> None:
