@@ -97,7 +97,7 @@ def submit(server: NullServer, recipients: list[str], message: bytes) -> None:
         assert client.sendmail("user2@null.test", recipients, message) == {}
 
 
-def test_imaplib_finds_what_it_asks_for(server: NullServer) -> None:
+def test_null_server_answers_imaplib(server: NullServer) -> None:
     """Counts, UIDs, sizes, sections and partial sections of a canned Inbox agree with each other."""
     with logged_on(server, "user101") as client:
         assert client.uid("SEARCH", "ALL")[1] == [b"1 2 3 4 5"]
@@ -117,7 +117,7 @@ def test_imaplib_finds_what_it_asks_for(server: NullServer) -> None:
         assert client.status(INBOX, "(MESSAGES UIDNEXT)")[1] == [b'"INBOX" (MESSAGES 5 UIDNEXT 6)']
 
 
-def test_an_inbox_loses_what_is_moved_and_expunged(server: NullServer) -> None:
+def test_moved_and_expunged_messages_leave_the_inbox(server: NullServer) -> None:
     """MOVE and UID EXPUNGE take messages away, from the middle too; numbers close up, UIDs stay."""
     with logged_on(server, "user102") as client:
         imaplib.Commands.setdefault("MOVE", ("SELECTED",))
@@ -151,7 +151,7 @@ def test_submitted_mail_is_announced_and_carries_its_header(server: NullServer) 
         assert stranger.uid("SEARCH", "ALL")[1] == [b"1 2 3 4 5"]
 
 
-def test_who_looks_late_still_finds_each_message(server: NullServer) -> None:
+def test_a_late_list_has_each_message(server: NullServer) -> None:
     """A hundred messages that nobody looked at meanwhile are there with their own headers."""
     names = [f"n2.{number}" for number in range(100)]
     with smtplib.SMTP(server.services.smtp.host, server.services.smtp.port, timeout=PATIENCE_S) as client:
@@ -165,7 +165,7 @@ def test_who_looks_late_still_finds_each_message(server: NullServer) -> None:
         assert [one.id if one else None for one in found] == names
 
 
-def test_pieces_of_a_message_may_come_one_by_one(server: NullServer) -> None:
+def test_a_message_may_arrive_byte_by_byte(server: NullServer) -> None:
     """The end of DATA is found however the network cuts it, and dots inside a message end nothing."""
     with socket.create_connection((server.services.smtp.host, server.services.smtp.port), PATIENCE_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -186,7 +186,7 @@ def test_pieces_of_a_message_may_come_one_by_one(server: NullServer) -> None:
 
 
 @pytest.mark.parametrize(("protocol", "user"), [("imap", 201), ("aioimaplib", 202)])
-def test_client_modules_work_with_it(server: NullServer, protocol: str, user: int) -> None:
+def test_both_drivers_work_with_the_null_server(server: NullServer, protocol: str, user: int) -> None:
     """Both of loadsim's clients log on, see mail arrive with its tag, and do with it what users do."""
     asyncio.run(_a_session(open_driver(protocol, server.services).session, user))
 
@@ -219,7 +219,7 @@ async def _a_session(open_session: object, user: int) -> None:
     await mail.log_off()
 
 
-def test_pushes_say_when_they_were_sent() -> None:
+def test_pushes_carry_their_time_of_sending() -> None:
     """With a rate of pushes, Inboxes of idling sessions grow, and each push carries the server's clock."""
     with started(Shape(pushes_per_s=200, stamped=True)) as server, logged_on(server, "user1") as client:
         before = time.monotonic_ns()
@@ -235,7 +235,7 @@ def test_pushes_say_when_they_were_sent() -> None:
             pass
 
 
-def test_it_counts_what_it_did() -> None:
+def test_the_null_server_counts_commands() -> None:
     """When it is stopped, it tells how often it was asked for what."""
     with started(Shape()) as server, logged_on(server, "user1") as client:
         for _ in range(3):
@@ -259,14 +259,14 @@ def test_it_counts_what_it_did() -> None:
     }
 
 
-def test_it_listens_on_all_of_loopback(server: NullServer) -> None:
+def test_the_null_server_listens_on_all_of_loopback(server: NullServer) -> None:
     """A generator may spread its connections over many addresses."""
     for host in ("127.0.0.1", "127.4.5.6"):
         with closing(socket.create_connection((host, server.services.imap.port), PATIENCE_S)) as connection:
             assert connection.recv(4) == b"* OK"
 
 
-def test_measured_clients_do_what_is_counted() -> None:
+def test_the_server_counts_the_commands_that_benchmarks_divide_by() -> None:
     """The server counts as many commands as a benchmark divides its CPU time by, with each client."""
     sessions, count = 3, 4
     for name in ("imap", "aioimaplib", "aioimaplib library"):

@@ -32,7 +32,7 @@ DID = Done(
 )
 
 
-def test_the_same_has_no_differences() -> None:
+def test_equal_runs_have_no_differences() -> None:
     """Answers and fates that only one of the runs came to are none."""
     later = replace(DID, answers={(2, "rx"): Counter({1: 1})}, fates={(3, "n1.0"): frozenset({"deleted"})})
     found = compare(DID, later)
@@ -57,7 +57,7 @@ def test_the_same_has_no_differences() -> None:
         ({"fates": {(2, "n1.0"): frozenset({"deleted"})}}, "what was done with a message"),
     ],
 )
-def test_what_is_different_is_told(change: dict[str, Any], what: str) -> None:
+def test_compare_names_each_difference(change: dict[str, Any], what: str) -> None:
     """Whichever of the two runs it is in, and only that."""
     for one, other in ((DID, replace(DID, **change)), (replace(DID, **change), DID)):
         assert list(compare(one, other)["differences"]) == [what]
@@ -72,14 +72,14 @@ def test_ratios_have_the_interval_of_students_t() -> None:
     assert ratio(those, of) == {name: round(float(np.exp(figure)), 3) for name, figure in expected.items()}
 
 
-def test_between_two_instants_only_what_went_through_then_counts() -> None:
+def test_only_traffic_between_two_instants_counts() -> None:
     """By the looks that lie within them."""
     looks = [(at_s, Traffic(*(int(at_s * 10) * one for one in (100, 1, 50, 2)))) for at_s in (0.0, 1.0, 2.5, 4.0, 9.0)]
     seen = Watched(0.0, traffics=looks)
     assert seen.between(0.5, 4.5) == (3.0, Traffic(3000, 30, 1500, 60))
 
 
-def test_dask_is_at_rest_beside_engines() -> None:
+def test_dask_wakes_at_most_four_times_a_second() -> None:
     """Neither a worker nor its scheduler does anything by itself more often than four times a second."""
 
     async def periods_ms() -> list[float]:
@@ -113,7 +113,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
 
 
 @pytest.mark.nightly(part="hosts")
-def test_an_interface_counts_what_goes_over_it() -> None:
+def test_an_interface_counts_its_traffic() -> None:
     """A million bytes from one host to another, with their headers, and next to nothing the other way."""
     size = 1_000_000
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

@@ -27,7 +27,7 @@ def test_a_higher_failure_rate_of_one_task_is_found() -> None:
     assert decisions(setting, worse=(FAILURES,), pairs=20)["failed"] > 10
 
 
-def test_the_page_has_few_wrong_ones() -> None:
+def test_the_page_states_few_wrong_comparisons() -> None:
     """The fifth cell of each row; `python -m bench.comparisons --write` puts the table there."""
     shown = PAGE.read_text(encoding="utf-8").partition(MARK)[2].partition(END)[0]
     wrong = [float(line.split(" | ")[4]) for line in re.findall(r"^\| \d.*", shown, re.MULTILINE)]

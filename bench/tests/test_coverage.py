@@ -14,7 +14,7 @@ from bench.table import NOTHING
 
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("mood", MOODS)
-def test_the_truth_of_the_simulation_is_that_of_a_very_long_window(service: str, mood: Mood) -> None:
+def test_true_percentiles_are_those_of_a_very_long_window(service: str, mood: Mood) -> None:
     """The percentile by quadrature, and numpy's of 40,000 simulated times and more, within 10 %."""
     random = np.random.default_rng(5)
     long = Cell(service, mood, 1, 20_000, 20, 1)
@@ -25,7 +25,7 @@ def test_the_truth_of_the_simulation_is_that_of_a_very_long_window(service: str,
 
 @pytest.mark.parametrize("mood", MOODS)
 @pytest.mark.parametrize("tau_s", [1, 12])
-def test_moods_have_the_correlation_time_that_they_are_given(mood: Mood, tau_s: int) -> None:
+def test_moods_have_the_given_correlation_time(mood: Mood, tau_s: int) -> None:
     """Of their logarithms, after a correlation time 1/e is left; slow spells have their share of the time."""
     window_s, step_s = 20_000 * tau_s, tau_s / 4
     at_s = np.arange(0, window_s, step_s)

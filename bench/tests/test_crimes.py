@@ -39,7 +39,7 @@ def test_a_crime_does_not_pass(rows: dict[str, Row], title: str) -> None:
 
 
 @pytest.mark.parametrize("title", [NONE.title, *ACCEPTED])
-def test_no_crime_and_one_that_is_accepted_pass(rows: dict[str, Row], title: str) -> None:
+def test_healthy_runs_and_accepted_crimes_pass(rows: dict[str, Row], title: str) -> None:
     """Each crime that the page accepts has its reason, and is found so."""
     assert rows[title].passes and rows[title].passes_audited, rows[title].reasons
 
@@ -66,7 +66,7 @@ def runs_of(crime: Crime, place: Path, minute: int) -> list[Path]:
 
 
 @pytest.mark.nightly(part="runs")
-def test_a_server_that_was_down_is_no_match_for_a_healthy_one(tmp_path: Path) -> None:
+def test_a_server_with_an_outage_does_not_pass_against_a_healthy_one(tmp_path: Path) -> None:
     """Service times differ by 1 %, but users waited 20 s longer, and all criteria of waiting were missed."""
     healthy, down = (
         runs_of(BY_TITLE[title], tmp_path, minute)

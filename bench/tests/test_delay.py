@@ -65,7 +65,7 @@ def hear(connection: socket.socket, count: int | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("delay_s", [0.0, DELAY_S])
-def test_all_of_it_comes_through(delay_s: float) -> None:
+def test_the_proxy_forwards_all_bytes_unaltered(delay_s: float) -> None:
     """A mebibyte goes there and back unaltered, to the end that the client makes, on several connections at once."""
     with echo() as port, delayed(port, delay_s) as proxy:
         clients = [socket.create_connection(("127.0.0.1", proxy), PATIENCE_S) for _ in range(3)]
@@ -95,7 +95,7 @@ def test_no_answer_comes_before_its_time() -> None:
             assert time.monotonic() - since_s >= DELAY_S - resolution_s
 
 
-def test_a_server_that_is_not_there_ends_the_connection() -> None:
+def test_a_missing_server_ends_the_connection() -> None:
     """As the server's own port would; and a proxy ends while a client still holds on."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -110,7 +110,7 @@ def test_a_server_that_is_not_there_ends_the_connection() -> None:
             assert hear(client) == b""
 
 
-def test_the_benchmarks_scenario_is_one(tmp_path: Path) -> None:
+def test_the_benchmark_writes_a_valid_scenario(tmp_path: Path) -> None:
     """`loadsim run` takes it, and its window is long enough to be valid."""
     (tmp_path / "scenario.yaml").write_text(json.dumps(slower.document(10143, 10025)), encoding="utf-8")
     scenario = load_scenario(str(tmp_path / "scenario.yaml"), [])
@@ -122,7 +122,7 @@ def test_the_benchmarks_scenario_is_one(tmp_path: Path) -> None:
     ("same", "read", "wrong"),
     [(None, "slower", False), ("slower", "slower", True), ("faster", "slower", True), (None, None, True)],
 )
-def test_the_benchmark_knows_a_wrong_answer(same: str | None, read: str | None, wrong: bool) -> None:
+def test_the_benchmark_rejects_a_wrong_answer(same: str | None, read: str | None, wrong: bool) -> None:
     """A difference where there is none, or none where READ is slower."""
 
     def found(read: str | None, score: str | None = None) -> dict[str, Any]:

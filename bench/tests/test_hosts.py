@@ -91,7 +91,7 @@ def test_hosts_reach_each_other_and_nothing_else() -> None:
             assert [link["ifname"] for link in links] == ["lo", "eth0"]
 
 
-def test_the_machine_itself_is_not_on_the_wire() -> None:
+def test_the_machine_has_no_link_or_address_of_its_hosts() -> None:
     """It has neither an address nor a link of the lab's, and two labs with the same addresses do not meet."""
     links = {name for _, name in socket.if_nameindex()}
     with hosts(1) as [one], hosts(1) as [other]:
@@ -102,7 +102,7 @@ def test_the_machine_itself_is_not_on_the_wire() -> None:
         assert len({one.namespace, other.namespace, one.wire, other.wire}) == 4
 
 
-def test_a_host_that_is_cut_off_hears_nothing_until_it_is_mended() -> None:
+def test_a_host_that_is_cut_off_receives_nothing_until_reconnected() -> None:
     """Its link seems to be up, and the connection lives on: what was sent meanwhile arrives afterwards."""
     with hosts(2) as (first, second), asking(first, second) as asks:
         assert came_back(asks, PATIENCE_S) == "x"
@@ -114,7 +114,7 @@ def test_a_host_that_is_cut_off_hears_nothing_until_it_is_mended() -> None:
 
 
 @pytest.mark.parametrize("failure", [None, KeyboardInterrupt])
-def test_nothing_is_left(failure: type[BaseException] | None) -> None:
+def test_hosts_and_their_processes_are_removed_at_the_end(failure: type[BaseException] | None) -> None:
     """Neither hosts nor what ran there, though it asks not to be ended, or was stopped; also after a failure."""
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(1000)"
     before = namespaces()

@@ -88,7 +88,7 @@ def through_proxy(talk: Callable[[Place], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_connections_are_refused_until_it_ends() -> None:
+def test_connections_are_refused_until_the_outage_ends() -> None:
     """Those that there were are gone, and the port takes none; then it does, and the outage can come again."""
 
     async def talk(place: Place) -> None:
@@ -106,7 +106,7 @@ def test_connections_are_refused_until_it_ends() -> None:
     through_proxy(talk)
 
 
-def test_connections_are_dropped_until_it_ends() -> None:
+def test_connections_are_dropped_until_the_outage_ends() -> None:
     """Those that there were are gone, and each new one ends at once."""
 
     async def talk(place: Place) -> None:
@@ -121,7 +121,7 @@ def test_connections_are_dropped_until_it_ends() -> None:
     through_proxy(talk)
 
 
-def test_what_is_said_in_silence_is_lost_and_what_follows_it() -> None:
+def test_data_sent_during_a_silence_is_lost_with_its_connection() -> None:
     """A connection on which nothing is sent stays."""
 
     async def talk(place: Place) -> None:
@@ -143,7 +143,7 @@ def test_what_is_said_in_silence_is_lost_and_what_follows_it() -> None:
     through_proxy(talk)
 
 
-def test_what_is_said_in_a_stall_is_answered_at_its_end() -> None:
+def test_data_sent_during_a_stall_is_answered_at_its_end() -> None:
     """All of it, in order; nothing before."""
 
     async def talk(place: Place) -> None:

@@ -60,7 +60,7 @@ def test_a_cluster_of_hosts_makes_the_load_of_one_machine(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_tables_are_made_of_any_rows(name: str) -> None:
+def test_each_part_makes_its_tables_of_one_row_and_of_none(name: str) -> None:
     """Of one row by itself, and of none."""
     part, kept = PARTS[name], KEPT[name]
     several = isinstance(kept.rows, list)
@@ -69,14 +69,14 @@ def test_tables_are_made_of_any_rows(name: str) -> None:
     assert part.text(replace(kept, rows=[])).count(NOTHING) == len(part.tables)
 
 
-def test_the_pages_show_the_figures_that_are_kept() -> None:
+def test_pages_show_the_stored_figures() -> None:
     for page, parts in PAGES.items():
         assert is_current(page, document(parts, KEPT)), page
         assert document(parts, {}).strip() == ""
     assert is_current(servers.PAGE, servers.document(), servers.MARK)
 
 
-def test_a_server_that_is_kept_stands_in_the_tables(tmp_path: Path) -> None:
+def test_stored_servers_are_in_the_tables(tmp_path: Path) -> None:
     """By version, with the findings about it, but not those about the scenario."""
     finding = {"code": "server-state-wrong"}
     of_check = {"server": [{"finding": None}], "mail": [{"finding": finding}], "tasks": [{"failure": None}]}
@@ -135,7 +135,7 @@ def test_results_of_an_older_version_are_refused(tmp_path: Path) -> None:
         read(tmp_path / "old.json")
 
 
-def test_one_invalid_run_of_healthy_ones_is_told() -> None:
+def test_an_invalid_healthy_run_is_shown_with_its_reason() -> None:
     """Its reason stands below it, the summary has the worst of each figure, and it is what the exit status is about.
 
     What others on the same hardware disturbed is told, and counts for nothing.

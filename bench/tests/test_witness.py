@@ -57,7 +57,7 @@ def test_imap_tasks_run_from_their_first_byte_to_the_last_of_their_answer() -> N
     ]
 
 
-def test_one_port_of_the_client_may_lead_to_two_servers_at_once() -> None:
+def test_one_client_port_may_lead_to_two_servers() -> None:
     """The kernel gives a port again for another server; a log-on to one is not hidden by a submission to the other."""
     other = conversation(
         (7, "<", b"220 ready\r\n"),
@@ -70,13 +70,13 @@ def test_one_port_of_the_client_may_lead_to_two_servers_at_once() -> None:
     assert sorted(tasks(together)) == sorted([*tasks(IMAP), Witnessed("SEND", "user7", 5, 60)])
 
 
-def test_bytes_that_are_sent_again_change_nothing() -> None:
+def test_retransmitted_bytes_change_nothing() -> None:
     """A segment that was retransmitted counts when it was first seen."""
     again = [twice for one in IMAP for twice in (one, one._replace(at_ns=one.at_ns + 1))]
     assert list(tasks(again)) == list(tasks(IMAP))
 
 
-def test_reading_without_marking_is_no_read() -> None:
+def test_a_fetch_that_does_not_mark_is_not_a_read() -> None:
     """Browsing looks at a message, too, and then opens the Inbox."""
     browsed = conversation(
         (20, ">", b"a1 AUTHENTICATE PLAIN " + PLAIN + b"\r\n"),
@@ -137,7 +137,7 @@ def chatter() -> Iterator[None]:
 
 
 @pytest.mark.system
-def test_a_captured_exchange_is_what_was_sent() -> None:
+def test_a_capture_has_the_bytes_that_were_sent() -> None:
     """The same submission over loopback, captured amid others' traffic: one SEND. Needs root, for the packet socket."""
     with chatter(), socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

@@ -62,14 +62,14 @@ def verified(authority: Path, certificate: Path, *options: str | Path) -> bool:
     return openssl("verify", "-x509_strict", *options, "-CAfile", authority, certificate).returncode == 0
 
 
-def test_openssl_takes_it_as_its_own_authority(place: Path, other: Path) -> None:
+def test_openssl_verifies_the_certificate_as_its_own_authority(place: Path, other: Path) -> None:
     """As server and as client, at its strictest; that of another cluster, never."""
     for purpose in ("sslserver", "sslclient"):
         assert verified(place / "cert.pem", place / "cert.pem", "-purpose", purpose)
     assert not verified(other / "cert.pem", place / "cert.pem")
 
 
-def test_key_and_validity(place: Path) -> None:
+def test_a_certificate_has_the_stated_key_and_validity(place: Path) -> None:
     text = openssl("x509", "-in", place / "cert.pem", "-noout", "-text").stdout
     assert "NIST CURVE: P-256" in text
     assert "Signature Algorithm: ecdsa-with-SHA256" in text
@@ -79,7 +79,7 @@ def test_key_and_validity(place: Path) -> None:
     assert [end.returncode for end in ends] == [0, 1]
 
 
-def test_nobody_else_can_read_anything(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     """Files are 0600 and the directory 0700 with any umask."""
     before = os.umask(0)
     try:
@@ -90,7 +90,7 @@ def test_nobody_else_can_read_anything(tmp_path: Path) -> None:
     assert modes == {"cluster": 0o700, "cert.pem": 0o600, "key.pem": 0o600}
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_an_existing_directory_is_not_overwritten(tmp_path: Path) -> None:
     """Whatever stands where the directory would be made stays as it is."""
     directory = tmp_path / "cluster"
     directory.symlink_to(tmp_path / "nowhere")
@@ -185,7 +185,7 @@ def worker(address: str, security: Security) -> Worker:
     return Worker(address, nthreads=1, host="127.0.0.1", dashboard_address=PAGES_ADDRESS, security=security)
 
 
-def test_members_get_in(place: Path) -> None:
+def test_members_connect_over_tls(place: Path) -> None:
     """Station, client and whoever controls them speak over TLS; the station runs something on the client."""
 
     async def work() -> None:
@@ -246,7 +246,7 @@ def test_dask_serves_no_pages(place: Path, tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_without_a_certificate_the_port_says_nothing(place: Path, other: Path) -> None:
+def test_the_port_sends_nothing_to_clients_without_a_certificate(place: Path, other: Path) -> None:
     """OpenSSL's own client at Dask's port: a member is greeted, anybody else is shown the door, plain TCP too."""
 
     def asked(address: str, *options: str | Path) -> tuple[str, bytes]:
@@ -310,7 +310,7 @@ def test_an_address_to_listen_at_may_be_a_port(text: str, written: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "http://a:1", "a:0", "a:x", ":1", "u@a:1", "tls://a:1"])
-def test_what_no_address_is(text: str) -> None:
+def test_a_malformed_cluster_address_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^--cluster: expected HOST\[:PORT\], found "):
         control_address(text)
 
@@ -326,7 +326,7 @@ def test_plain_tcp_is_for_loopback(place: Path, host: str) -> None:
     assert access_to(address, place).address.protocol == "tls"
 
 
-def test_the_command_makes_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_makes_a_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = tmp_path / "cluster"
     assert main(["cluster", "certs", str(directory)]) == 0
     assert capsys.readouterr().out.startswith(f"{directory}: the cluster's certificate and its key; copy it to")

@@ -30,7 +30,7 @@ __all__ = ["quiet_dask"]
 pytestmark = [pytest.mark.usefixtures("quiet_dask"), pytest.mark.nightly(part="hosts")]
 
 
-def test_who_is_there(tmp_path: Path) -> None:
+def test_the_controller_lists_connected_clients(tmp_path: Path) -> None:
     async def work() -> None:
         async with cluster(tmp_path, "one", "two", "no_name") as (station, agents):  # of a client
             found = await station.clients()
@@ -77,7 +77,7 @@ def conduct_and_cut(place: Path, lab: Sequence[Host]) -> list[dict[str, Any]]:
     return conduct(place, shared(place, *names, seconds=14), watch, address=station.address, lab=on)
 
 
-def test_a_network_that_is_cut(tmp_path: Path) -> None:
+def test_a_client_rejoins_after_a_short_network_failure_and_is_lost_after_a_long_one(tmp_path: Path) -> None:
     """For five seconds: nothing is lost. For ever: the station does without the client, whose machine goes on."""
     with hosts(4) as lab:
         path = os.pathsep.join([str(Path(__file__).parent), str(SUPPORT), os.environ.get("PYTHONPATH", ""), *sys.path])

@@ -22,7 +22,7 @@ VAGUE_NS = 20e9
 pytestmark = pytest.mark.usefixtures("quiet_dask")
 
 
-def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
+def test_the_start_allows_for_clock_drift_during_log_on() -> None:
     """A clock that gains 50 millionths is 30 ms further after ten minutes in which users logged on."""
 
     def shows_ns(at_s: float) -> int:
@@ -47,7 +47,7 @@ def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
     assert told[1][1] == [readings[0].there_ns, 0, 50_050, readings[0].ahead_ns]  # as the client would say it
 
 
-def test_progress_that_crossed_the_begin_of_the_load_is_left_out() -> None:
+def test_late_progress_of_the_preparation_is_ignored() -> None:
     """A machine reports its preparation each second, until it is told to begin: a report may cross that message."""
     reading = Reading(0, 0, 0)
     channel = WorkerChannel(reading)

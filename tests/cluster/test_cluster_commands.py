@@ -28,7 +28,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.mark.nightly(part="hosts")
-def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) -> None:
+def test_clients_rejoin_after_the_controller_restarts(tmp_path: Path) -> None:
     """A line for each thing that happens; Ctrl-C ends everybody with success. A name is for one client at a time."""
     with station(tmp_path) as (address, up), client(tmp_path, address, "one") as one:
         up.until("client one has joined$")
@@ -51,7 +51,7 @@ def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) ->
 
 
 @pytest.mark.nightly(part="hosts")
-def test_over_tls_a_stranger_is_told_why_not(tmp_path: Path) -> None:
+def test_a_client_with_another_clusters_certificate_is_told_the_reason(tmp_path: Path) -> None:
     """A client is called what its machine is. One of another cluster learns that it is not the station's."""
     for directory in ("ours", "theirs"):
         certs.make(tmp_path / directory, 10)
@@ -86,7 +86,7 @@ def test_over_tls_a_stranger_is_told_why_not(tmp_path: Path) -> None:
         ("cluster collect --cluster 127.0.0.1:1", "expected a controller there, found: "),
     ],
 )
-def test_what_is_refused(
+def test_bad_cluster_options_are_refused(
     command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -96,7 +96,7 @@ def test_what_is_refused(
     assert said in line
 
 
-def test_mailboxes_in_an_engine_are_not_for_several_machines(tmp_path: Path, capsys: Capture) -> None:
+def test_in_memory_mailboxes_are_refused_for_several_machines(tmp_path: Path, capsys: Capture) -> None:
     """Each engine would have its own, and no mail from the others."""
     path = written(
         tmp_path / "small.yaml",
@@ -108,7 +108,7 @@ def test_mailboxes_in_an_engine_are_not_for_several_machines(tmp_path: Path, cap
     assert "--cluster: small: expected mailboxes on a server, found protocol fake" in capsys.readouterr().err
 
 
-def test_where_one_cannot_listen(tmp_path: Path) -> None:
+def test_a_taken_listen_address_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         refused = loadsim("cluster", "up", "--listen", listen, cwd=tmp_path)
@@ -186,7 +186,7 @@ def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path:
 
 
 @pytest.mark.nightly(part="hosts")
-def test_a_lost_station_costs_nothing_that_was_measured(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+def test_clients_keep_their_logs_when_the_controller_is_killed(embedded_server: StartEmbedded, tmp_path: Path) -> None:
     """The run's command is killed: the clients finish, keep their logs, and give them to whoever asks for them."""
     run = RUN | {"day_length": "12s", "window": "12s"}
     path = on_server(embedded_server, tmp_path / "small.yaml", run=run, cluster={"control_limit": "2s"})

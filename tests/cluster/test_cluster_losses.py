@@ -31,7 +31,9 @@ def engine_of(out: Path, name: str) -> int:
     return int(pid)
 
 
-def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+def test_the_others_go_on_when_agents_workers_or_engines_are_lost(
+    embedded_server: StartEmbedded, tmp_path: Path
+) -> None:
     """Agents, machine processes, engines are killed or frozen; the others go on, and what is missing is said."""
     path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS, lost_users=1), **CONTROL)
     out = tmp_path / "out"
@@ -112,7 +114,7 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
 CONTROL: dict[str, Any] = {"cluster": {"control_limit": "2s"}}
 
 
-def test_a_run_does_without_the_control_port(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+def test_a_run_goes_on_without_the_control_port(embedded_server: StartEmbedded, tmp_path: Path) -> None:
     """`cluster up` is killed in the middle: nothing is lost, and all is collected; clients join the next one."""
     path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS), **CONTROL)
     out = tmp_path / "out"

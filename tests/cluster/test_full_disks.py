@@ -64,7 +64,9 @@ def said_by(out: Path, name: str) -> set[str]:
     return {each["event"] for each in events(out) if each.get("client") == name and each["event"].startswith("log ")}
 
 
-def test_a_clients_disk_is_full_for_a_while_or_for_ever(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+def test_a_client_with_a_full_disk_writes_its_log_once_there_is_room(
+    embedded_server: StartEmbedded, tmp_path: Path
+) -> None:
     """Said when it is noticed. What could not be written is written when there is room; if there never is, it is lost,
     and its users with it."""
     path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS, lost_users=0.5))
@@ -98,7 +100,9 @@ def test_a_clients_disk_is_full_for_a_while_or_for_ever(embedded_server: StartEm
     assert ended == {"awhile": "completed", "forever": None, "well": "completed"}
 
 
-def test_the_stations_disk_is_full(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+def test_logs_stay_on_the_clients_while_the_controllers_disk_is_full(
+    embedded_server: StartEmbedded, tmp_path: Path
+) -> None:
     """The run goes on, what does not fit stays on the clients, which is said, and it comes when there is room."""
     path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS))
     with (

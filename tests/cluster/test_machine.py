@@ -61,7 +61,9 @@ def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = l
     [("0s", True, "completed"), ("60s", False, GIVEN_UP)],
     ids=["at work", "before the start"],
 )
-def test_a_machine_without_a_station(tmp_path: Path, ramp_up: str, goes_on: bool, ended_how: str) -> None:
+def test_a_worker_finishes_its_load_without_a_controller(
+    tmp_path: Path, ramp_up: str, goes_on: bool, ended_how: str
+) -> None:
     """With nobody above it for longer than it may be, it goes on, ends by itself, and its logs are whole.
 
     Without a common start there is nothing to go on with.
@@ -92,7 +94,7 @@ def test_a_machine_without_a_station(tmp_path: Path, ramp_up: str, goes_on: bool
     assert not (client.place / SOCKET_NAME).exists()
 
 
-def test_a_machine_that_cannot_begin(tmp_path: Path) -> None:
+def test_a_worker_without_its_source_address_is_named(tmp_path: Path) -> None:
     scenario = on_fake(tmp_path, source_addresses=["192.0.2.7"])
     (client,) = Agreed(tmp_path, scenario, NOWHERE, {"one": 1}).clients
     with pytest.raises(ConfigError, match=r"^client one: virtual: client\.source_addresses: .*192\.0\.2\.7"):
@@ -100,7 +102,7 @@ def test_a_machine_that_cannot_begin(tmp_path: Path) -> None:
     assert not (client.place / LOGS_NAME).exists()
 
 
-def test_a_machine_that_understands_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_worker_with_another_plan_is_refused(tmp_path: Path) -> None:
     """Whatever the station makes of it, it finds out by itself. It is refused by name, and leaves nothing."""
     scenario = scenario_of(tmp_path / "s", (quiet(), 4))
     _, two = clients = Agreed(tmp_path, scenario, NOWHERE, {"one": 1, "two": 1}).clients
@@ -110,7 +112,7 @@ def test_a_machine_that_understands_something_else_is_refused(tmp_path: Path) ->
     assert not two.place.exists()
 
 
-def test_a_machine_process_lives_where_nobody_else_gets_in(tmp_path: Path) -> None:
+def test_the_workers_directory_is_private(tmp_path: Path) -> None:
     """Its directory is its owner's alone, and so is its socket; a directory into which others get is refused."""
     place = tmp_path / ("long" * 40) / "client"  # no socket's path could be as long
     place.parent.mkdir()
@@ -127,7 +129,7 @@ def test_a_machine_process_lives_where_nobody_else_gets_in(tmp_path: Path) -> No
     assert not in_use(place)
 
 
-def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None:
+def test_an_assignment_is_decoded_as_encoded_and_shows_no_password(tmp_path: Path) -> None:
     """What a machine is told is what the station has; its users are those of all its engines."""
     scenario = scenario_of(tmp_path, (quiet(), 100), accounts={"user": "u{index}", "password": PASSWORD})
     one, two = (client.share for client in Agreed(tmp_path, scenario, NOWHERE, {"one": 3, "two": 1}).clients)
@@ -139,7 +141,7 @@ def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None
     assert {begin.header["client"] for begin in one.begins(tmp_path)} == {"one"}
 
 
-def test_nothing_of_dask_is_where_load_is_made() -> None:
+def test_load_processes_do_not_import_dask() -> None:
     """Machine processes and engines do without it: its loop, its threads and its memory are the agent's."""
     modules = "loadsim.cluster.worker, loadsim.cluster.channel, loadsim.engine.process, loadsim.cli.run"
     said = subprocess.check_output([sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"], text=True)

@@ -72,7 +72,7 @@ def done(count: int) -> dict[str, Any]:
     return {"prepared": asdict(Initialised(count, changed=count, put=3, start_state="s"))}
 
 
-def test_nobody_changes_anything_before_everybody_has_inspected() -> None:
+def test_no_client_changes_mailboxes_before_all_have_inspected_theirs() -> None:
     """One is through long before the other; then both are told."""
 
     async def live(_: VirtualLoop) -> None:
@@ -104,7 +104,9 @@ def test_nobody_changes_anything_before_everybody_has_inspected() -> None:
         ("never said anything", "bad: lost while it prepared mailboxes: sent nothing for 301 s", READY_LIMIT_S + 1),
     ],
 )
-def test_what_goes_wrong_with_one_ends_all(what: str, said: str, after_s: float, before_s: int) -> None:
+def test_a_failure_of_one_client_ends_the_preparation_of_all(
+    what: str, said: str, after_s: float, before_s: int
+) -> None:
     """Noticed at once, or after so many beats; none is left, and nobody was told to change anything before."""
 
     async def live(_: VirtualLoop) -> None:
@@ -145,7 +147,7 @@ def test_what_goes_wrong_with_one_ends_all(what: str, said: str, after_s: float,
     run_virtual(live)
 
 
-def test_where_all_stand_together() -> None:
+def test_progress_of_several_clients_is_that_of_the_slowest() -> None:
     """Who has not begun counts as having all before him; who has nothing to change is not counted in that phase."""
     assert combine([]) == PhaseProgress()
     assert combine([PhaseProgress(INSPECT, 3, 10), PhaseProgress(of=5)]) == PhaseProgress(INSPECT, 3, 15)
@@ -153,7 +155,7 @@ def test_where_all_stand_together() -> None:
     assert combine([changing, PhaseProgress(INSPECT, 5, 5)]) == changing
 
 
-def test_what_both_must_understand_is_compared_field_by_field() -> None:
+def test_fingerprints_are_compared_field_by_field() -> None:
     """A plan of any of the client's users that differs is a difference, one of somebody else's is not."""
     workload = Workload(load_scenario("medium", ["topology.0.users=6"]))
     ours = fingerprints(workload, [2, 4])
@@ -169,7 +171,7 @@ def test_what_both_must_understand_is_compared_field_by_field() -> None:
             ours.check(replace(ours, **changes))
 
 
-def test_another_checkout_of_the_same_version_is_other_software(tmp_path: Path) -> None:
+def test_a_changed_source_changes_the_fingerprint(tmp_path: Path) -> None:
     """A byte of any source, a name, or what stands in messages; not what Python has compiled."""
     copy = tmp_path / "loadsim"
     shutil.copytree(Path(package.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -202,7 +204,7 @@ def labs(request: pytest.FixtureRequest, embedded_server: StartEmbedded, tmp_pat
     return made[0], made[1]
 
 
-def test_parts_leave_what_one_leaves(labs: tuple[Lab, Lab]) -> None:
+def test_clients_prepare_the_same_mailboxes_as_one_machine(labs: tuple[Lab, Lab]) -> None:
     """The same messages, flags and folders, byte by byte as imaplib sees them, and the same digest."""
     alone, many = labs
     expected = asyncio.run(initialise(alone.workload, alone.services, "auto", quiet))
@@ -254,7 +256,7 @@ def cluster_run(place: Path, path: Path, address: str, *options: str) -> tuple[i
 
 
 @pytest.mark.nightly(part="hosts")
-def test_what_is_wrong_at_one_client_is_found_before_anything_is_changed(
+def test_an_error_at_one_client_is_found_before_any_mailbox_changes(
     embedded_server: StartEmbedded, tmp_path: Path
 ) -> None:
     """Somebody else's mail in one mailbox, a port for mail at which nobody is; one line says where."""
@@ -287,9 +289,7 @@ def test_what_is_wrong_at_one_client_is_found_before_anything_is_changed(
 
 
 @pytest.mark.nightly(part="hosts")
-def test_a_preparation_is_given_up_and_a_client_that_dies_in_it_is_named(
-    embedded_server: StartEmbedded, tmp_path: Path
-) -> None:
+def test_ctrl_c_or_a_lost_client_ends_the_preparation(embedded_server: StartEmbedded, tmp_path: Path) -> None:
     """While a server says nothing: Ctrl-C ends it everywhere; a machine process that is killed ends it with a line."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(PATIENCE_S)

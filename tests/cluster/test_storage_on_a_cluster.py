@@ -67,7 +67,7 @@ def codes(out: Path, name: str) -> set[str]:
     return {each["code"] for each in findings}
 
 
-def test_a_test_on_two_machines(tmp_path: Path) -> None:
+def test_a_storage_test_runs_on_two_machines(tmp_path: Path) -> None:
     """Each fills, loads and verifies its own store; each loads in the whole window of the other one."""
     out = tmp_path / "out"
     with clients(tmp_path) as (address, _):
@@ -90,7 +90,7 @@ def test_a_test_on_two_machines(tmp_path: Path) -> None:
             assert [each.scenario.threads for each in recordings(queue / str(number))] == [number] * 2
 
 
-def test_what_one_refuses_no_machine_does(tmp_path: Path) -> None:
+def test_a_refusal_of_one_machine_starts_no_test(tmp_path: Path) -> None:
     out = tmp_path / "out"
     (tmp_path / "two" / "disk" / ROOT).mkdir()
     with clients(tmp_path) as (address, _):
@@ -115,7 +115,7 @@ def of_test(command: Command) -> psutil.Process:
         ),
     ],
 )
-def test_the_end_of_one_ends_all(loss: str, tmp_path: Path) -> None:
+def test_a_test_that_ends_on_one_machine_ends_on_all(loss: str, tmp_path: Path) -> None:
     """An hour of load: a user ends it, or one machine is lost or fails. The other one records that it was stopped."""
     out = tmp_path / "out"
     with clients(tmp_path) as (address, agents):

@@ -103,7 +103,7 @@ def check_last_run(station: Machine, runs: int) -> None:
     assert {machine["server_here"] for machine in score["machines"]} == {False}
 
 
-def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+def test_the_tutorials_commands_have_the_stated_outputs(tmp_path: Path) -> None:
     page = sections()
     with typist(tmp_path) as (somebody, station):
         somebody.type("A mail server and a scenario")
@@ -118,7 +118,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
         assert nothing_left in page["Afterwards"]
 
 
-def test_twelve_machines(tmp_path: Path) -> None:
+def test_twelve_machines_join_and_make_load(tmp_path: Path) -> None:
     """Each command of the section about twelve machines: all of them join, and make the load of ten users each."""
     with typist(tmp_path, *(f"load{number}" for number in range(3, 13))) as (somebody, station):
         somebody.type("A mail server and a scenario")

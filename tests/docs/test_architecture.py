@@ -55,7 +55,7 @@ def test_a_task_has_at_most_15_stops() -> None:
 
 
 @pytest.mark.parametrize(("file", "name"), STOPS)
-def test_each_stop_exists(file: str, name: str) -> None:
+def test_each_named_function_exists(file: str, name: str) -> None:
     body: list[ast.stmt] = ast.parse((ROOT / "loadsim" / file).read_text()).body
     for part in name.split("."):
         found = [
@@ -68,5 +68,5 @@ def test_each_stop_exists(file: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", PAGE))))
-def test_each_path_exists(path: str) -> None:
+def test_each_named_path_exists(path: str) -> None:
     assert (ROOT / path).exists() or (ROOT / "loadsim" / path).exists()

@@ -37,12 +37,12 @@ def gitlab() -> tuple[dict[str, Any], list[str]]:
     return job, list(job["script"])
 
 
-def test_both_execute_the_same() -> None:
+def test_both_ci_files_run_the_same_commands() -> None:
     """The scripts of one are those of the other: the test below executes both."""
     assert [script.strip() for script in github()[1]] == [script.strip() for script in gitlab()[1]]
 
 
-def test_its_parts_belong_together() -> None:
+def test_names_in_the_ci_example_match() -> None:
     """Services have the names of the servers that the scenario allows; results are kept if a step fails."""
     job, scripts = github()
     assert tuple(job["services"]) == VERSIONS
@@ -55,7 +55,7 @@ def test_its_parts_belong_together() -> None:
     assert f"for version in {' '.join(VERSIONS)}; do" in scripts[1]
 
 
-def test_its_runs_take_turns_and_do_not_alternate() -> None:
+def test_the_ci_example_orders_its_runs_by_blocks() -> None:
     """Of runs that do, the comparison decides nothing."""
     (names,) = re.findall("for run in (.*); do", github()[1][2])
     order = [name.partition("/")[0] for name in names.split()]

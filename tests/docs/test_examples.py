@@ -74,7 +74,7 @@ def _rejected_by_extras(words: list[str]) -> str | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", command_blocks(), ids=str)
-def test_each_command_is_typed_or_taken_or_marked(block: Block) -> None:
+def test_each_command_is_executed_parsed_or_marked(block: Block) -> None:
     """A block that no test types has commands that the program takes, or `<!-- untested: reason -->` before it."""
     assert block.commands, "a block of commands without any"
     typed = typed_by(block) is not None

@@ -154,7 +154,7 @@ def compare(block: Block, shown: Block | None, output: str) -> None:
 
 @pytest.mark.nightly(part="tutorials")
 @pytest.mark.parametrize("page", pages_with(are_quick=True), ids=lambda page: page.name)
-def test_the_commands_of_a_page_do_what_it_says(page: Path, home: Path, example_package: Path) -> None:
+def test_commands_of_a_page_have_the_stated_outputs(page: Path, home: Path, example_package: Path) -> None:
     """In their order: later ones find the files of earlier ones."""
     typed = command_blocks()
     for block, shown in with_outputs(blocks(page)):
@@ -168,7 +168,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, home: Path, example_
 
 @pytest.mark.nightly(part="tutorials")
 @pytest.mark.parametrize("page", pages_with(are_quick=False), ids=lambda page: page.name)
-def test_the_runs_of_a_page_do_what_it_says(page: Path, home: Path, embedded_server: StartEmbedded) -> None:
+def test_runs_of_a_page_have_the_stated_outputs(page: Path, home: Path, embedded_server: StartEmbedded) -> None:
     """Commands that load a server, with the files that the page has the reader write before them."""
     lists = {"population": 6}  # the scenario's users; with `topology.0.users=5`, the most that a page asks for
     scenario = load_scenario(str(home / "scenario.yaml"), ["topology.0.users=5", f"lists={json.dumps(lists)}"])

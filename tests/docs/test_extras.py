@@ -41,7 +41,7 @@ def typed(place: Path, packages: tuple[str, ...], *arguments: str | Path) -> sub
 
 
 @pytest.mark.slow
-def test_one_machine_needs_nothing_of_dask(tmp_path: Path) -> None:
+def test_one_machine_runs_without_dask(tmp_path: Path) -> None:
     """A run with its engines, and what is done before and afterwards."""
     packages = (*("dask", "distributed", "tornado"), "cryptography")
     run = {"day_length": "4s", "ramp_up": "0s", "warm_up": "0s", "window": "4s"}

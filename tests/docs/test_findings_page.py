@@ -3,5 +3,5 @@
 from tools import make_findings
 
 
-def test_the_page_is_what_the_catalogue_gives() -> None:
+def test_the_page_is_generated_from_the_catalogue() -> None:
     assert make_findings.PAGE.read_text(encoding="utf-8") == make_findings.page()

@@ -25,7 +25,7 @@ def test_system():
 
 @pytest.mark.parametrize("processes", ["0", "2"])
 @pytest.mark.parametrize(("selected", "status"), [("not system", 0), ("system or not system", 4)])
-def test_what_is_missing_is_one_line_if_a_selected_test_needs_it(
+def test_a_missing_program_is_one_line_if_a_selected_test_needs_it(
     tmp_path: Path, processes: str, selected: str, status: int
 ) -> None:
     """No test runs then. The status 4 is pytest's for a usage error."""

@@ -22,7 +22,7 @@ def plain(text: str) -> str:
 
 
 @pytest.mark.parametrize(("file", "made"), [(MANUAL, manual), (PAGE, page)])
-def test_the_file_is_what_the_parsers_give(file: Path, made: Callable[[], str]) -> None:
+def test_the_manual_is_generated_from_the_parsers(file: Path, made: Callable[[], str]) -> None:
     """`make reference` writes it again. No path of the machine that wrote it is in it."""
     text = file.read_text(encoding="utf-8")
     assert text == made()
@@ -48,7 +48,7 @@ def test_each_command_and_option_has_an_entry() -> None:
         ("man", ["--warnings", "-E", "UTF-8", "-Tutf8", "-Z", "-l"], r"$^"),
     ],
 )
-def test_it_is_sound_for(program: str, options: list[str], allowed: str) -> None:
+def test_a_formatter_accepts_the_manual(program: str, options: list[str], allowed: str) -> None:
     """No warning, but for the date: the page has a version."""
     done = subprocess.run([program, *options, str(MANUAL)], capture_output=True, text=True, timeout=60, check=False)
     complaints = done.stderr + (done.stdout if program == "mandoc" else "")

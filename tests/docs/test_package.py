@@ -109,7 +109,7 @@ def test_the_source_distribution_builds_the_same_wheel(built: tuple[Path, Path],
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_all_has_every_extra_for_users() -> None:
+def test_the_extra_all_has_every_extra_for_users() -> None:
     extras = PROJECT["optional-dependencies"]
     (named,) = extras["all"]
     found = re.fullmatch(r"loadsim\[([a-z,]+)\]", named)
@@ -130,7 +130,7 @@ def test_pages_install_extras_that_exist() -> None:
 
 
 @pytest.mark.nightly(part="package")
-def test_the_description_has_no_link_that_an_index_cannot_follow(built: tuple[Path, Path]) -> None:
+def test_the_packages_description_has_no_link(built: tuple[Path, Path]) -> None:
     """Of the README's relative links, only the text is left until the pages have an address."""
     assert LINK.search((ROOT / "README.md").read_text())
     description = metadata(built[0]).get_payload()

@@ -27,7 +27,7 @@ def found(checker: ModuleType, path: Path, text: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("opening", ["What", "How", "Whether", "Who", "That", "The same", "So many", "Nor"])
-def test_openings_of_docstrings(checker: ModuleType, tmp_path: Path, opening: str) -> None:
+def test_question_words_that_open_docstrings_are_found(checker: ModuleType, tmp_path: Path, opening: str) -> None:
     """Modules, functions and attributes are read; a sentence further on may begin like that."""
     text = f'''
         """{opening} a module has."""
@@ -48,7 +48,7 @@ def test_openings_of_docstrings(checker: ModuleType, tmp_path: Path, opening: st
     assert found(checker, tmp_path / "module.py", text) == [(1, rule), (4, rule), (7, rule)]
 
 
-def test_words_in_comments_messages_and_docstrings(checker: ModuleType, tmp_path: Path) -> None:
+def test_ruled_out_words_are_found_in_comments_messages_and_docstrings(checker: ModuleType, tmp_path: Path) -> None:
     """Each is found at its line; names, single words and code are no prose."""
     text = '''
         """Return it.
@@ -67,7 +67,7 @@ def test_words_in_comments_messages_and_docstrings(checker: ModuleType, tmp_path
     ]
 
 
-def test_pages_have_code(checker: ModuleType, tmp_path: Path) -> None:
+def test_code_in_pages_is_skipped(checker: ModuleType, tmp_path: Path) -> None:
     """Fences, indented blocks, code spans, comments and addresses are left out; lists and tables are not."""
     text = """
         # Of whichever
@@ -100,7 +100,7 @@ def test_pages_have_code(checker: ModuleType, tmp_path: Path) -> None:
     ]
 
 
-def test_exit_status_and_exceptions(
+def test_findings_set_the_exit_status_unless_they_are_exceptions(
     checker: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1 and the findings, or 0 if all of them are allowed."""

@@ -22,7 +22,7 @@ RELEASES = [
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_an_ordinary_user_of_a_release(release: str, tmp_path: Path) -> None:
+def test_an_ordinary_user_runs_the_readme_on_a_release(release: str, tmp_path: Path) -> None:
     """No test is skipped, and no finding accuses the servers. A busy machine may make the run invalid or slow."""
     with fresh_debian(release, tmp_path) as machine, Reader(machine.terminal) as reader:
         reader.read([block for block in blocks(ROOT / "docs" / "README.md") if block.section == "A first run"])

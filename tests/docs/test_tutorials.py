@@ -23,7 +23,7 @@ def fresh(tmp_path: Path) -> Iterator[FreshDebian]:
 
 
 @pytest.mark.nightly(part="tutorials")
-def test_the_first_page_in_a_fresh_debian(fresh: FreshDebian) -> None:
+def test_the_first_page_runs_in_a_fresh_debian(fresh: FreshDebian) -> None:
     """An ordinary user types the session of docs/README.md; `sudo` is the only way to be root. It takes 15 minutes.
 
     The machine shows what the page shows. When the page is done, nothing of the servers is left, and nothing in the run
@@ -42,7 +42,7 @@ def test_the_first_page_in_a_fresh_debian(fresh: FreshDebian) -> None:
 
 
 @pytest.mark.nightly(part="tutorials")
-def test_a_cluster_on_one_machine(fresh: FreshDebian) -> None:
+def test_the_cluster_tutorial_runs_on_one_machine(fresh: FreshDebian) -> None:
     """The first section of docs/how-to/two-machines.md, in terminals in the clone with its virtual environment."""
     with Reader(fresh.terminal) as reader:
         reader.read(blocks(FIRST)[:1])

@@ -67,7 +67,7 @@ def _target(run_case: object) -> Target:
 _HUNDRED = range(100)
 
 
-def test_many_steps_are_found() -> None:
+def test_an_input_that_takes_many_steps_is_found() -> None:
     """Above what a case of its length may have; they are counted before the case has ended."""
     judged = []
 
@@ -126,7 +126,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_sound_input_is_sound(name: str) -> None:
+def test_the_seeds_of_each_target_are_accepted(name: str) -> None:
     """Cases are made of it: were it refused, no case would come far."""
     for data in SOUND[name]:
         TARGETS[name].run(data)
@@ -135,7 +135,7 @@ def test_sound_input_is_sound(name: str) -> None:
             assert list(wire.feed(data)) and not wire.held_bytes
 
 
-def test_sound_servers_are_sound() -> None:
+def test_no_call_fails_without_a_hostile_answer() -> None:
     """Without a hostile answer, no call of any driver fails."""
     for open_driver in (open_own, open_library):
         visiting(open_driver, Unforgiven)(b"39")

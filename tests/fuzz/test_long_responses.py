@@ -79,10 +79,10 @@ OF_ONE: dict[str, Callable[[int], bytes]] = {
 
 
 @pytest.mark.parametrize("name", OF_MANY)
-def test_responses_of_many_parts(name: str) -> None:
+def test_long_responses_of_many_parts_are_bounded(name: str) -> None:
     assert judge(TARGET, OF_MANY[name](50_000)) is None
 
 
 @pytest.mark.parametrize("name", OF_ONE)
-def test_responses_of_one_part(name: str) -> None:
+def test_long_responses_of_one_part_are_bounded(name: str) -> None:
     assert judge(TARGET, OF_ONE[name](1_000_000)) is None

@@ -65,7 +65,7 @@ def test_a_fault_stays_with_its_victims(
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.title)
-def test_the_page_has_the_faults(table: Table) -> None:
+def test_the_page_lists_all_faults(table: Table) -> None:
     """The page has each fault in order, with its sentence; other users noticed nothing, and each run completed."""
     found = read(table.title)
     assert [(name, cells[0]) for name, cells in found.items()] == [(each.name, each.about) for each in table.faults]

@@ -111,7 +111,7 @@ def _played(fault: Fault | None, seed: int = 23) -> StateChecks:
 
 
 @pytest.mark.parametrize(("rule", "strikes"), LIARS, ids=[rule for rule, _ in LIARS])
-def test_a_liar_is_named_by_the_rule(rule: str, strikes: list[Strike]) -> None:
+def test_a_server_that_breaks_a_rule_is_named_by_that_rule(rule: str, strikes: list[Strike]) -> None:
     """Only for its own users. What follows from the lie may break other rules."""
     found = _played(Fault("liar", "lies", tuple(strikes), heals=rule == "uidvalidity-changed")).violations
     assert next(iter(found), None) == rule

@@ -48,7 +48,7 @@ def changed_folders(before: Mailbox, after: Mailbox) -> set[str]:
 
 @pytest.mark.nightly(part="servers")
 @pytest.mark.parametrize("name", KINDS)
-def test_a_run_from_empty_accounts_and_back(name: str, tmp_path: Path) -> None:
+def test_a_run_prepares_and_cleans_empty_accounts(name: str, tmp_path: Path) -> None:
     """Every task is done, mailboxes and log agree, only changes are restored, and clean removes only what is ours.
 
     The audit of the run finds nothing, and a later one a message that is gone.

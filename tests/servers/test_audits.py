@@ -167,7 +167,7 @@ def test_a_run_has_its_result_if_its_audit_is_stopped(ended: Ended) -> None:
     assert holders(ended.mail) == []
 
 
-def test_a_later_audit_makes_up_for_it(ended: Ended) -> None:
+def test_a_later_audit_has_the_full_result(ended: Ended) -> None:
     """It sees as many messages as lie there; meanwhile, nobody else may begin, and afterwards the accounts are free."""
     scenario = load_scenario(str(ended.out / "scenario.yaml"), [PASSWORD])
     held = list[bytes]()
@@ -235,7 +235,7 @@ def test_an_audit_under_a_hold_that_is_lost_has_no_result(harmed: Ended, of_run:
     assert not (harmed.out / "audit.json").exists()
 
 
-def test_an_audit_that_reads_nothing_leaves_the_result_of_the_one_before(ended: Ended) -> None:
+def test_a_failed_audit_keeps_the_previous_result(ended: Ended) -> None:
     audited(ended.out)
     before = [(ended.out / name).read_bytes() for name in ("audit.json", "audit.csv")]
     status, document, _ = audited(ended.out, "--set", "server.imap.port=1")
@@ -244,7 +244,7 @@ def test_an_audit_that_reads_nothing_leaves_the_result_of_the_one_before(ended: 
     assert audited(ended.out)[0] == 0
 
 
-def test_each_tampering_is_named_by_id_and_folder(harmed: Ended) -> None:
+def test_each_altered_message_is_named_by_id_and_folder(harmed: Ended) -> None:
     """Files of a Maildir are changed as a fault of a disk or of an administrator would."""
     mail = list(stored(harmed.mail))
     saved = {each.id: each for each in mail if each.folder == "Sent Items"}
@@ -295,7 +295,7 @@ def test_each_tampering_is_named_by_id_and_folder(harmed: Ended) -> None:
     assert codes == ["mail-faults"]
 
 
-def test_a_mailbox_that_cannot_be_read_is_a_finding_and_is_read_later(ended: Ended) -> None:
+def test_an_unreadable_mailbox_is_a_finding_and_is_read_later(ended: Ended) -> None:
     """The next audit reads this mailbox only."""
 
     def refused(command: bytes) -> bytes | None:
@@ -335,7 +335,7 @@ def test_without_a_hold_an_audit_is_not_complete(ended: Ended, at: str) -> None:
 
 
 @pytest.mark.parametrize(("how", "code"), [({"alters": altered}, "mail-altered"), ({"rewrites": bare}, "line-ends")])
-def test_bodies_that_a_server_alters_are_named(ended: Ended, how: dict[str, Any], code: str) -> None:
+def test_altered_bodies_are_named(ended: Ended, how: dict[str, Any], code: str) -> None:
     """Through a proxy that changes a byte of each, or the line ends of all."""
     with lying_proxy(ended.server.services.imap.port, **how) as port:
         status, document, _ = audited(ended.out, "--set", f"server.imap.port={port}")
@@ -343,7 +343,7 @@ def test_bodies_that_a_server_alters_are_named(ended: Ended, how: dict[str, Any]
     assert document["counts"] == {code: document["messages"]}
 
 
-def test_a_run_may_allow_what_its_server_alters(harmed: Ended, tmp_path: Path) -> None:
+def test_a_run_may_allow_altered_mail(harmed: Ended, tmp_path: Path) -> None:
     """It is counted, also what users see, and named; a run that allows something else misses a criterion."""
     for allowed, status in (("mail-altered", 0), ("mail-misfiled", 1)):
         with lying_proxy(harmed.server.services.imap.port, alters=altered) as port:
@@ -359,7 +359,7 @@ def test_a_run_may_allow_what_its_server_alters(harmed: Ended, tmp_path: Path) -
         assert of_code["mail-shown-altered"]["severity"] == ("missed" if status else "warning")
 
 
-def test_a_server_that_lies_is_named(harmed: Ended, tmp_path: Path) -> None:
+def test_a_server_that_ignores_commands_is_named(harmed: Ended, tmp_path: Path) -> None:
     """Through a proxy that says OK to MOVE, APPEND and STORE, and does nothing. The run audits by itself."""
     with lying_proxy(harmed.server.services.imap.port, answers=stores_nothing) as port:
         lying = on(harmed.server.services)
@@ -373,7 +373,7 @@ def test_a_server_that_lies_is_named(harmed: Ended, tmp_path: Path) -> None:
     assert {folder for code, _, _, folder in found(document) if code == "mail-misfiled"} == {"INBOX"}
 
 
-def test_a_message_that_the_server_cannot_read_is_named_and_the_others_are_read(harmed: Ended) -> None:
+def test_an_unreadable_message_is_named_and_the_others_are_read(harmed: Ended) -> None:
     """Dovecot ends the session at a message whose file is shorter than its name says."""
     mail = list(stored(harmed.mail))
     lost, cut, *_ = (each for each in mail if each.user == 3 and each.folder == "Folder 01")
@@ -386,7 +386,7 @@ def test_a_message_that_the_server_cannot_read_is_named_and_the_others_are_read(
     assert found(document) == {("mail-lost", each.message_id, 3, "Folder 01") for each in (lost, cut)}
 
 
-def test_keywords_that_a_server_loses_are_named(harmed: Ended) -> None:
+def test_lost_keywords_are_named(harmed: Ended) -> None:
     """All of them: the server still states that it keeps keywords (RFC 9051 section 7.1)."""
     forwarded = []
     for each in stored(harmed.mail):

@@ -33,7 +33,7 @@ PASSWORD = "accounts.password=secret-{index}"
 DAY = {"day_length": "20s", "ramp_up": "1s", "warm_up": "2s", "window": "18s"}
 
 
-def test_20_runs_on_dovecot_have_no_finding_and_all_that_is_deleted_is_named(
+def test_20_runs_on_dovecot_have_no_finding_and_each_deleted_message_is_named(
     dovecot_postfix: StartDovecotPostfix, tmp_path: Path
 ) -> None:
     path = written(tmp_path / "small.yaml")
@@ -78,7 +78,7 @@ SMALL = {"inbox": 4, "deleted_items": 1, "folders": 3, "messages_per_folder": 1}
 
 
 @pytest.mark.parametrize("fsync", ["never", "always"])
-def test_what_a_killed_server_loses_is_what_is_on_no_disk_and_in_no_spool(fsync: str, tmp_path: Path) -> None:
+def test_a_killed_servers_lost_mail_is_on_no_disk_and_in_no_spool(fsync: str, tmp_path: Path) -> None:
     """Dovecot and Postfix are killed three times at work; after a flush of the queue, both counts are the same."""
     profile = tmp_path / "profile.yaml"
     rates = {"new_mail": {"per_day": 2}, "process_inbox": {"per_day": 3}, "browse": {"per_day": 3}}
@@ -139,7 +139,7 @@ def test_what_a_killed_server_loses_is_what_is_on_no_disk_and_in_no_spool(fsync:
     assert named == lost
 
 
-def test_mdbox_that_is_tampered_with_is_named(tmp_path: Path) -> None:
+def test_altered_messages_in_mdbox_are_named(tmp_path: Path) -> None:
     """By doveadm, as an administrator would; a byte of an attachment is changed in the file of the store."""
     path = written(tmp_path / "small.yaml")
     population = population_of(load_scenario(str(path)))

@@ -73,7 +73,7 @@ def using(services: Services, account: Account, doing: Callable[[Mailbox], Await
     asyncio.run(scenario())
 
 
-def test_schedules_of_an_earlier_run_go_and_foreign_mail_stays(services: Services) -> None:
+def test_schedules_of_an_earlier_run_are_removed_and_foreign_mail_stays(services: Services) -> None:
     """Replace schedules of an earlier run; a message without loadsim's tag survives."""
     foreign = b"From: boss@sim.test\r\nSubject: real\r\n\r\nreal appointment\r\n"
     forged = b"From: boss@sim.test\r\nX-LoadSim: not ours\r\n\r\nreal too\r\n"
@@ -102,7 +102,7 @@ class Faltering:
         await self._mailbox.expunge(refs)
 
 
-def test_what_a_failed_change_left_is_cleared_by_the_next(services: Services) -> None:
+def test_the_next_change_removes_what_a_failed_one_left(services: Services) -> None:
     """When the expunge fails two schedules lie there; the next change removes both."""
     prepare(services, ACCOUNTS[3], [schedule(1)])
 

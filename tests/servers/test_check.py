@@ -82,7 +82,7 @@ def contents(snapshots: list[Snapshot]) -> list[dict[str, list[tuple[frozenset[s
     ]
 
 
-def test_each_planned_task_is_done_and_nothing_stays(lab: Lab) -> None:
+def test_each_planned_task_is_done_and_nothing_is_left(lab: Lab) -> None:
     """Also among others' mail, which a run would refuse, with both drivers."""
     lab = lab.with_settings(*NO_LISTS, "topology.0.protocol=aioimaplib")
     lab.put(1, "INBOX", FOREIGN % 1)
@@ -100,7 +100,7 @@ def test_each_planned_task_is_done_and_nothing_stays(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("others", [True, False])
-def test_a_server_is_not_judged_by_mailboxes_that_people_may_use(lab: Lab, others: bool) -> None:
+def test_mailboxes_in_use_by_people_are_not_judged(lab: Lab, others: bool) -> None:
     if others:
         lab.put(USERS, "INBOX", FOREIGN % 1)
     rows = {each.subject: each for each in check(lab).mail}
@@ -136,7 +136,7 @@ def test_folders_are_made_for_one_user_at_a_time(lab: Lab) -> None:
     assert one < other
 
 
-def test_a_check_that_ends_early_prints_what_it_saw(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_that_ends_early_prints_its_findings(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """The exit status and the last line are those of bad input: here, a mailbox of two users."""
 
     async def leave_manifest() -> None:
@@ -159,7 +159,7 @@ def test_a_check_that_ends_early_prints_what_it_saw(lab: Lab, capsys: pytest.Cap
 
 
 @pytest.mark.system
-def test_a_dovecot_whose_accounts_share_their_home(server_directory: Path, tmp_path: Path) -> None:
+def test_accounts_with_a_shared_home_are_named(server_directory: Path, tmp_path: Path) -> None:
     """As by `%u` in Dovecot 2.4's mail_home. `check`, `init` and `clean` agree, in any order, and `clean` ends."""
     layout, accounts = Layout(server_directory), numbered_accounts(USERS)
     layout.dovecot_extra.parent.mkdir(mode=0o755)
@@ -184,7 +184,7 @@ def test_a_dovecot_whose_accounts_share_their_home(server_directory: Path, tmp_p
 
 
 @pytest.mark.system
-def test_a_dovecot_whose_accounts_share_their_inbox(server_directory: Path, tmp_path: Path) -> None:
+def test_accounts_with_a_shared_inbox_are_named(server_directory: Path, tmp_path: Path) -> None:
     """With homes and manifests of their own. This server lacks a list, too, which needs no mailbox to be seen."""
     layout, accounts = Layout(server_directory), numbered_accounts(USERS)
     shared = layout.mail / "inbox"
@@ -198,7 +198,7 @@ def test_a_dovecot_whose_accounts_share_their_inbox(server_directory: Path, tmp_
         assert [one.code for one in check(lab).lacks] == [Code.INBOX_SHARED, Code.LIST_UNKNOWN]
 
 
-def test_another_loadsim_that_used_the_accounts_meanwhile_is_named(lab: Lab) -> None:
+def test_concurrent_use_of_the_accounts_by_another_loadsim_is_named(lab: Lab) -> None:
     """Its changes look like faults of the server. It may need the folders, which `clean` removes.
 
     A list that is missing is said all the same, and what may remain in this account.
@@ -352,7 +352,7 @@ def test_tasks_are_done_with_the_mail_program_of_each_group(lab: Lab) -> None:
         assert lab.snapshots() == before
 
 
-def test_a_wrong_domain_is_one_remedy(lab: Lab) -> None:
+def test_a_wrong_domain_is_one_finding(lab: Lab) -> None:
     listed = lab.with_settings(*WITH_LIST)
     report = relayed(listed, 5.0, lambda _, recipient: f"554 5.7.1 <{recipient}>: Relay access denied")
     assert sum(task.failure is not None for task in report.tasks) > 1
@@ -368,7 +368,7 @@ def test_a_list_that_leaves_out_the_sender_is_noted(lab: Lab) -> None:
     assert (found.finding, found.seen[:21]) == (finding(Code.SENDER_LEFT_OUT), "2 of 3 members got it")
 
 
-def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_are_written_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(lab.path), "--json", "--set", NO_LISTS[0], "--set", "limits.hits=1"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["can_run"] is True
@@ -377,7 +377,7 @@ def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> N
     assert {task["task"]: task["commands"] for task in document["tasks"]}["MOVE"] == ["UID MOVE"]
 
 
-def test_facts_of_the_server(lab: Lab) -> None:
+def test_facts_of_the_server_are_shown(lab: Lab) -> None:
     """They are what imaplib and smtplib see."""
     facts = check(lab).facts
     with logged_on(lab.server, lab.accounts[0]) as client:
@@ -657,7 +657,7 @@ def test_read_marks_that_the_inbox_does_not_keep_are_named(lab: Lab) -> None:
     assert report.can_run and report.leftovers == ()
 
 
-def test_messages_that_a_server_puts_in_place_of_copies_are_named(lab: Lab) -> None:
+def test_messages_stored_in_place_of_copies_are_named(lab: Lab) -> None:
     """As pymap's maildir, which stores empty ones. They stay, since no tag says that they are the check's."""
     copied: dict[str, int] = Counter()
 
@@ -693,7 +693,7 @@ def through(lab: Lab, rewrites: Rewrites, work: Callable[[Services], Coroutine[A
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_content_that_is_not_as_it_was_sent_is_named(lab: Lab, allowed: bool) -> None:
+def test_altered_content_is_named(lab: Lab, allowed: bool) -> None:
     """Texts of the same length; a filter may be meant to change mail."""
 
     def altered(line: bytes, literal: bytes) -> bytes:
@@ -725,7 +725,7 @@ def test_mail_that_arrives_with_another_sender_is_named_and_removed(lab: Lab) ->
     assert lab.snapshots() == before
 
 
-def test_a_server_that_sends_bare_line_feeds(lab: Lab) -> None:
+def test_bare_line_feeds_are_named(lab: Lab) -> None:
     """`check` names it, and `clean` reads the manifest: it removes the folders that `init` created."""
     report = through(lab, bare, lambda services: check_server(lab.workload, services, silent, 5.0))
     assert Code.BARE_LINE_FEEDS in [one.code for one in report.lacks]

@@ -63,7 +63,7 @@ def put_foreign_mail_everywhere(lab: Lab, account: Account) -> None:
             put(client, folder, own_message(6), r"(\Deleted)")
 
 
-def test_a_folder_of_others_in_one_of_ours_leaves_the_account_usable(lab: Lab) -> None:
+def test_a_foreign_folder_in_loadsims_leaves_the_account_usable(lab: Lab) -> None:
     """The folder above is gone. Dovecot 2.3 lists it all the same, as if it could be selected."""
     inside = quoted("LoadSim/Family"), quoted("Folder 01/Family")
     with logged_on(lab.server, lab.accounts[0]) as client:
@@ -75,7 +75,7 @@ def test_a_folder_of_others_in_one_of_ours_leaves_the_account_usable(lab: Lab) -
     assert {"LoadSim/Family", "Folder 01/Family", *WANTED_FOLDERS, "LoadSim"} <= set(lab.snapshots()[0])
 
 
-def test_foreign_mail_in_every_folder_is_not_touched(lab: Lab) -> None:
+def test_foreign_mail_is_kept_in_every_folder(lab: Lab) -> None:
     """Bytes, flags and UIDs of every foreign message are the same before and after; of ours nothing is left."""
     for account in lab.accounts:
         put_foreign_mail_everywhere(lab, account)
@@ -102,7 +102,7 @@ def test_accounts_end_as_they_began(make_lab: MakeLab) -> None:
     assert all(set(one.folders) == WANTED_FOLDERS - {INBOX} | {"LoadSim"} for one in cleaned)
 
 
-def test_dry_run_changes_nothing_and_says_what_would_go(lab: Lab) -> None:
+def test_dry_run_changes_nothing_and_counts_what_would_be_removed(lab: Lab) -> None:
     put_foreign_mail_everywhere(lab, lab.accounts[0])
     before = lab.snapshots()
     said = run(lab, dry_run=True)
@@ -125,7 +125,7 @@ def test_folders_that_were_there_before_stay(make_lab: MakeLab) -> None:
     assert second == {INBOX: []}
 
 
-def test_our_mail_goes_from_others_folders(lab: Lab) -> None:
+def test_loadsims_mail_is_removed_from_foreign_folders(lab: Lab) -> None:
     """A message that somebody filed elsewhere is still ours; the folder is not."""
     with logged_on(lab.server, lab.accounts[0]) as client:
         client.create("Filed")
@@ -134,7 +134,7 @@ def test_our_mail_goes_from_others_folders(lab: Lab) -> None:
     assert lab.snapshots()[0] == {INBOX: [], "Filed": []}
 
 
-def test_reports_that_return_our_mail_go(lab: Lab) -> None:
+def test_bounces_of_loadsims_mail_are_removed(lab: Lab) -> None:
     """Only reports in form (RFC 3464) go, and only those that return a message of ours."""
     downtime = b"From: postmaster@example.test\r\nSubject: downtime\r\n\r\nOn Monday.\r\n"
     lab.put(1, INBOX, delivery_report(own_message(1)))
@@ -151,7 +151,7 @@ AUTOMATIC = b"From: away@example.test\r\nAuto-Submitted: auto-replied\r\nIn-Repl
 OWN_ID = b"n2.1.20261129T083441Z-0a1b2c@" + DOMAIN.encode()
 
 
-def test_automatic_replies_to_our_mail_go(lab: Lab) -> None:
+def test_automatic_replies_to_loadsims_mail_are_removed(lab: Lab) -> None:
     """Not those of a person, nor those to others' mail."""
     reply = AUTOMATIC % OWN_ID
     others = [
@@ -188,7 +188,7 @@ LETTERS = {
 }
 
 
-def test_nothing_that_only_resembles_ours_is_deleted(lab: Lab) -> None:
+def test_mail_that_only_resembles_loadsims_is_kept(lab: Lab) -> None:
     """Reports out of form, letters that quote, and headers that somebody copied stay, byte for byte."""
     for letter in LETTERS.values():
         lab.put(1, INBOX, letter)
@@ -198,13 +198,13 @@ def test_nothing_that_only_resembles_ours_is_deleted(lab: Lab) -> None:
     assert cleaned.foreign == {INBOX: len(LETTERS)}
 
 
-def test_redirected_mail_of_ours_goes(lab: Lab) -> None:
+def test_redirected_mail_of_loadsim_is_removed(lab: Lab) -> None:
     """A message that somebody resent has no word of theirs in it (RFC 5322 section 3.6.6)."""
     lab.put(1, INBOX, b"Resent-From: friend@elsewhere.test\r\n" + own_message(1))
     assert run(lab)[0].foreign == {}
 
 
-def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:
+def test_a_clean_killed_between_any_two_steps_can_resume(lab: Lab) -> None:
     """Killed after every single change, it comes to its end, and nothing of ours is left."""
 
     async def work(account: Account, mailbox: object) -> None:
@@ -247,7 +247,7 @@ def test_clean_prints_a_line_per_account_and_the_total(lab: Lab, capsys: pytest.
         )
 
 
-def test_refused_log_on_is_that_account_s_failure(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_log_on_is_that_accounts_failure(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """The others are cleaned; the error has the account and what the server said, and no password."""
     table = lab.path.parent / "wrong.csv"
     login = lab.accounts[0].login

@@ -124,7 +124,7 @@ def test_the_controller_of_a_cluster_starts_monitors(embedded_server: StartEmbed
 
 
 @pytest.mark.nightly(part="runs")
-def test_a_check_tries_monitors(tmp_path: Path) -> None:
+def test_check_starts_each_monitor(tmp_path: Path) -> None:
     """A line for each monitor: the figures that it samples, or the reason why not."""
     good = loadsim("check", monitored(tmp_path))
     assert good.returncode == 0, good.stderr
@@ -143,7 +143,7 @@ CONNECT = "coproc SSH {{ exec ssh mx1 {command}; }}; head -c 100 <&${{SSH[0]}} >
 
 
 @pytest.mark.nightly(part="hosts")
-def test_a_monitor_over_ssh(tmp_path: Path) -> None:
+def test_a_monitor_runs_over_ssh(tmp_path: Path) -> None:
     """It samples on another host than the load, and ends with a connection that breaks."""
     script = f"echo $$ > {tmp_path / 'pid'}; exec loadsim/.venv/bin/loadsim {' '.join(MONITOR.split()[3:])}"
     command = shlex.quote(script)

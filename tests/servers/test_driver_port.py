@@ -418,7 +418,7 @@ def test_a_driver_has_the_name_of_its_entry_point_and_supports_all_tasks(site: S
 
 
 @on_each_site
-async def test_stored_mail_has_its_flags_and_an_entry_of_the_calendar_replaces_the_one_before(stage: Stage) -> None:
+async def test_stored_mail_keeps_its_flags_and_a_calendar_entry_replaces_the_previous_one(stage: Stage) -> None:
     """Every command of it is reported as ok."""
     mailbox = await stage.logged_on()
     await mailbox.append(SENT_ITEMS, message(1), [Flag.SEEN])
@@ -434,7 +434,7 @@ async def test_stored_mail_has_its_flags_and_an_entry_of_the_calendar_replaces_t
 
 
 @on_each_site
-async def test_a_header_has_what_the_message_says(stage: Stage) -> None:
+async def test_a_header_has_the_messages_fields(stage: Stage) -> None:
     """Reference, flag, size, addresses, subject, Message-ID and tag; the newest headers, oldest first."""
     mailbox = await stage.logged_on()
     await stage.deliver(*[message(number, subject=f"number {number}") for number in range(5)])
@@ -458,7 +458,7 @@ async def test_a_header_has_what_the_message_says(stage: Stage) -> None:
 
 
 @on_each_site
-async def test_parts_are_read_without_a_mark(stage: Stage) -> None:
+async def test_reading_parts_does_not_mark_the_message(stage: Stage) -> None:
     """A text and an attachment, each as encoded in the message; the in-memory system has their sizes only."""
     mailbox = await stage.logged_on()
     sent = with_attachment(stage.account)
@@ -669,7 +669,7 @@ async def test_a_log_on_without_an_answer_fails(stage: Stage, how: type[TaskFail
 
 
 @on_each_site
-async def test_a_session_that_breaks_without_a_call_is_reported_once(stage: Stage) -> None:
+async def test_a_session_lost_while_idle_is_reported_once(stage: Stage) -> None:
     """The observer gets the loss, then the next call fails; the session after that is whole."""
     mailbox, observer = await stage.logged_on(), stage.observer
     await mailbox.watch()
@@ -685,7 +685,7 @@ async def test_a_session_that_breaks_without_a_call_is_reported_once(stage: Stag
 
 
 @on_each_site
-async def test_an_abandoned_session_is_not_reported(stage: Stage) -> None:
+async def test_an_abandoned_session_is_not_reported_as_lost(stage: Stage) -> None:
     """At any time, and repeatedly: before a log-on, in a watch, after a log-off."""
     mailbox = stage.mailbox
     mailbox.abandon()
@@ -746,7 +746,7 @@ async def test_sent_messages_are_saved_once(stage: Stage) -> None:
 
 
 @on_each_site
-async def test_a_message_is_sent_without_a_session_of_the_mailbox(stage: Stage) -> None:
+async def test_a_message_is_sent_without_a_mailbox_session(stage: Stage) -> None:
     submission, own = stage.submissions[0], stage.account.address
     await submission.send(own, [own], message(1, own, "sent"))
     await submission.close()
@@ -758,7 +758,7 @@ async def test_a_message_is_sent_without_a_session_of_the_mailbox(stage: Stage) 
 
 
 @pytest.mark.parametrize("driver", ["imap", "aioimaplib", "mapi"])
-def test_a_port_without_a_server_is_lost(driver: str) -> None:
+def test_a_port_without_a_server_is_server_lost(driver: str) -> None:
     """Log-on, check and message raise `ServerLost`."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -406,7 +406,7 @@ def test_refuses_requests(
     assert peer.post("Execute", struct.pack("<4I", 3, 0, 0x8007, 0)).headers["X-ResponseCode"] == "10"
 
 
-def test_refuses_strangers(peers: Callable[..., Peer]) -> None:
+def test_refuses_wrong_credentials_and_other_users_sessions(peers: Callable[..., Peer]) -> None:
     assert peers(1, "wrong").post("Connect", b"").status == 401
     peer, other = peers(1), peers(2)
     assert peer.connect(DN + "nobody") == 0x3EB
@@ -448,7 +448,7 @@ def test_refuses_operations(peers: Callable[..., Peer], request_: bytes, code: i
 
 
 @pytest.mark.parametrize("rops", [b"\x02", b"\x00\0\0", open_folder(1, 1)[:-1], b"\x0a\0\0\xff\xff", bytes(0x8000)])
-def test_refuses_what_it_cannot_parse(peers: Callable[..., Peer], rops: bytes) -> None:
+def test_refuses_malformed_requests(peers: Callable[..., Peer], rops: bytes) -> None:
     """Such buffers are refused as a whole ([MS-OXCROPS] section 3.2.5.1)."""
     peer = peers(5)
     peer.logged_on("user5")
@@ -456,7 +456,7 @@ def test_refuses_what_it_cannot_parse(peers: Callable[..., Peer], rops: bytes) -
     assert peer.error == 0x4B6
 
 
-def test_small_buffers_return_the_requests_left(peers: Callable[..., Peer]) -> None:
+def test_small_buffers_return_the_remaining_requests(peers: Callable[..., Peer]) -> None:
     """RopBufferTooSmall has the operations that were not performed ([MS-OXCROPS] section 2.2.15.1)."""
     peer = peers(5)
     inbox = peer.logged_on("user5")[INBOX]

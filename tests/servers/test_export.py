@@ -35,7 +35,7 @@ PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]),
 
 @settings(deadline=None, max_examples=50)
 @given(passwords=st.lists(PRINTABLE, min_size=1, max_size=5))
-def test_csv_is_what_a_scenario_takes(tmp_path_factory: pytest.TempPathFactory, passwords: list[str]) -> None:
+def test_a_scenario_reads_the_exported_csv(tmp_path_factory: pytest.TempPathFactory, passwords: list[str]) -> None:
     """accounts.csv can be given back as a scenario's `accounts: {csv}`, whatever the passwords hold."""
     accounts = [Account(i, f"u{i}", f"u{i}@{DOMAIN}", password) for i, password in enumerate(passwords, start=1)]
     path = tmp_path_factory.mktemp("csv") / "accounts.csv"
@@ -89,7 +89,7 @@ def test_passwords_of_others_are_not_exported(tmp_path: Path, layout: str) -> No
 
 
 @pytest.mark.parametrize("name", ["#1", "a:b", "a b", "a\xa0b", "a%u", "o'brien", "b!a"])
-def test_a_name_that_a_table_would_read_as_another_is_refused(name: str, tmp_path: Path) -> None:
+def test_an_ambiguous_name_in_a_table_is_refused(name: str, tmp_path: Path) -> None:
     """As a comment, or a shorter name. CSV has any."""
     for odd in (replace(ACCOUNTS[0], login=name), replace(ACCOUNTS[0], address=f"{name}@{DOMAIN}")):
         with pytest.raises(ConfigError, match="accounts: expected names for"):
@@ -100,7 +100,7 @@ def test_a_name_that_a_table_would_read_as_another_is_refused(name: str, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_verb_writes_the_scenario_s_population(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_writes_the_scenarios_population(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`topology export` writes all users of the scenario, overrides included, and says where."""
     path = tmp_path / "forty.yaml"
     path.write_text(SCENARIO)

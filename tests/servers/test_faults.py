@@ -141,7 +141,7 @@ def run(
     ("fault", "why", "lost_users", "validity", "status"),
     [(signal.SIGKILL, "signal 9", 0.5, "degraded", 0), (signal.SIGSTOP, "sent nothing for ", 0.4, "invalid", 3)],
 )
-def test_a_lost_engine(
+def test_a_lost_engine_loses_its_users_only(
     server: NullServer, tmp_path: Path, fault: signal.Signals, why: str, lost_users: float, validity: str, status: int
 ) -> None:
     """Killed or frozen, it is given up while the other works on: half of the users are lost, and a limit judges that.
@@ -167,7 +167,7 @@ def test_a_lost_engine(
     assert all((log.tasks["outcome"] == 0).any() for log in logs.values())
 
 
-def test_an_engine_without_free_files(server: NullServer, tmp_path: Path) -> None:
+def test_an_engine_out_of_file_descriptors_invalidates_the_run(server: NullServer, tmp_path: Path) -> None:
     """Its sessions go on, and no connection can be made for a message: invalid, and nothing that the server failed."""
 
     def take_files(pids: dict[str, int]) -> None:
@@ -187,7 +187,7 @@ def test_an_engine_without_free_files(server: NullServer, tmp_path: Path) -> Non
     assert all(log.sources[0].ended for log in ended.logs().values())
 
 
-def test_a_stopped_parent(server: NullServer, tmp_path: Path) -> None:
+def test_engines_go_on_while_their_parent_is_stopped(server: NullServer, tmp_path: Path) -> None:
     """Its engines go on, and nobody sees how busy the machine is: degraded, and the gap is named."""
 
     def stop(pids: dict[str, int]) -> None:
@@ -236,7 +236,7 @@ def busy(core: int) -> Iterator[None]:
             neighbour.kill()
 
 
-def test_a_starved_engine(server: NullServer, tmp_path: Path) -> None:
+def test_a_starved_engine_invalidates_the_run(server: NullServer, tmp_path: Path) -> None:
     """A neighbour takes the engine's own core again and again: invalid, with which engine, and what may help."""
     core = max(os.sched_getaffinity(0))
 

@@ -60,7 +60,9 @@ def scenario_of(lab: Lab, accounts: Sequence[Account]) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     "command", [("run", "--even-invalid", "--set", "lists.count=0"), ("init",), ("clean",), ("check", "--wait", "1")]
 )
-def test_accounts_of_others_are_refused(lab: Lab, command: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_accounts_held_by_another_run_are_refused(
+    lab: Lab, command: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """The line names the first account of the others, or their process and its start. Nothing is changed."""
     verb, *options = command
     for holder, accounts, found in (
@@ -79,7 +81,7 @@ def test_accounts_of_others_are_refused(lab: Lab, command: Sequence[str], capsys
         assert contents(lab) == before
 
 
-def test_accounts_that_overlap_in_the_middle(lab: Lab, make_lab: MakeLab) -> None:
+def test_no_account_changes_before_all_are_known_to_be_free(lab: Lab, make_lab: MakeLab) -> None:
     """No account is changed before all are known to be free; they are after `clean`. The hold leaves nothing."""
     free = make_lab()
     command = [str(lab.path), *scenario_of(lab, [free.accounts[0], *lab.accounts[:2]])]
@@ -93,14 +95,14 @@ def test_accounts_that_overlap_in_the_middle(lab: Lab, make_lab: MakeLab) -> Non
     assert main(["clean", *command]) == 0
 
 
-def test_the_users_of_a_scenario_may_be_fewer_and_more(make_lab: MakeLab) -> None:
+def test_a_scenario_may_change_its_number_of_users(make_lab: MakeLab) -> None:
     lab = make_lab()
     for total, users in ((3, [3]), (3, [1, 2]), (2, None), (3, None)):
         workload = lab.with_settings(f"topology.0.users={total}").workload
         asyncio.run(initialise(workload, lab.services, "auto", quiet, users))
 
 
-def test_mailboxes_without_folders_of_ours_belong_to_others_too(make_lab: MakeLab) -> None:
+def test_mailboxes_without_loadsims_folders_are_held_too(make_lab: MakeLab) -> None:
     lab = make_lab()
     with logged_on(lab.server, lab.accounts[1]) as client:
         for folder in sorted(WANTED_FOLDERS - {INBOX}):
@@ -109,7 +111,7 @@ def test_mailboxes_without_folders_of_ours_belong_to_others_too(make_lab: MakeLa
     assert main(["init", str(lab.path), *scenario_of(lab, lab.accounts[1:2])]) == 2
 
 
-def test_others_that_prepare_an_account_at_the_same_time(make_lab: MakeLab) -> None:
+def test_the_first_stored_manifest_decides_a_concurrent_preparation(make_lab: MakeLab) -> None:
     """The manifest that is stored first decides."""
     lab = make_lab()
 
@@ -171,7 +173,7 @@ def test_an_audit_comes_before_any_other_use(lab: Lab, later: str) -> None:
         asyncio.run(use("audit", "run-1", after=True))
 
 
-def test_a_run_that_is_refused_leaves_the_audit_of_the_run_before_it(lab: Lab) -> None:
+def test_a_refused_run_keeps_the_audit_of_the_previous_run(lab: Lab) -> None:
     """So does an `init` that finds nothing to change: the manifest is as it was."""
     given_to(lab, replace(OTHER, until_s=1, run="run-1"))
     before = contents(lab)
@@ -182,7 +184,7 @@ def test_a_run_that_is_refused_leaves_the_audit_of_the_run_before_it(lab: Lab) -
     assert contents(lab)[0] == before[0]
 
 
-def test_a_run_on_mailboxes_without_folders_of_ours_stays_named(make_lab: MakeLab) -> None:
+def test_a_run_on_mailboxes_without_loadsims_folders_stays_recorded(make_lab: MakeLab) -> None:
     """With `initialise: never`, there is no manifest but that of the hold. What changes nothing leaves none."""
     lab = make_lab()
 
@@ -203,7 +205,7 @@ def test_a_run_on_mailboxes_without_folders_of_ours_stays_named(make_lab: MakeLa
     assert contents(lab) == before
 
 
-def test_who_comes_all_the_same_is_noticed(lab: Lab) -> None:
+def test_an_overwritten_hold_is_noticed(lab: Lab) -> None:
     async def hold() -> str | None:
         async with held(lab.accounts, lab.services, "run") as holding:
             await asyncio.to_thread(given_to, lab, OTHER)
@@ -213,7 +215,7 @@ def test_who_comes_all_the_same_is_noticed(lab: Lab) -> None:
     assert b'"host": "elsewhere"' in contents(lab)[0]["LoadSim"][0]
 
 
-def test_a_hold_that_is_wiped_is_noticed(lab: Lab) -> None:
+def test_a_removed_hold_is_noticed(lab: Lab) -> None:
     """Another loadsim, or anybody, has removed the manifest with its folder."""
 
     async def wipe(account: Account, mailbox: Provisioning) -> None:
@@ -243,7 +245,7 @@ def test_a_crash_does_not_block_accounts(lab: Lab, crash: str) -> None:
     assert not asyncio.run(initialise(lab.workload, lab.services, "auto", quiet)).changed
 
 
-def test_a_hold_is_of_one_process() -> None:
+def test_a_hold_belongs_to_one_process() -> None:
     assert Holder.this("run").ours
     assert not replace(OTHER, process=identity(os.getppid())).ours
     assert not OTHER.ours
@@ -251,7 +253,7 @@ def test_a_hold_is_of_one_process() -> None:
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_a_release_that_the_server_refuses_leaves_no_doubt_who_worked_on_the_accounts(lab: Lab, used: bool) -> None:
+def test_a_refused_release_keeps_the_accounts_last_work(lab: Lab, used: bool) -> None:
     """So an audit that has read everything stands."""
     refuses: list[bytes] = []
 

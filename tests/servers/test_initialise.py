@@ -74,7 +74,7 @@ def assert_start_state(lab: Lab) -> None:
         assert len(manifest) == 1
 
 
-def test_start_state_is_exactly_there(lab: Lab) -> None:
+def test_init_stores_exactly_the_start_state(lab: Lab) -> None:
     """New accounts get all folders and messages: 3 x (4 in the Inbox, 1 deleted, 2 x 3 in folders)."""
     done = run(lab)
     assert_start_state(lab)
@@ -82,7 +82,7 @@ def test_start_state_is_exactly_there(lab: Lab) -> None:
     assert done.start_state == lab.workload.start_state_digest()
 
 
-def test_second_time_there_is_nothing_to_do(lab: Lab) -> None:
+def test_a_second_init_changes_nothing(lab: Lab) -> None:
     """It says so, and every message is the one that was there: the UIDs are the same."""
     run(lab)
     before = lab.snapshots()
@@ -92,7 +92,7 @@ def test_second_time_there_is_nothing_to_do(lab: Lab) -> None:
     assert "nothing to do" in done.describe()
 
 
-def test_always_puts_everything_anew(lab: Lab) -> None:
+def test_always_replaces_all_messages(lab: Lab) -> None:
     """The state is the same afterwards, and no message is one that was there before."""
     run(lab)
     before = lab.snapshots()
@@ -104,7 +104,7 @@ def test_always_puts_everything_anew(lab: Lab) -> None:
             assert not {each.uid for each in old[folder]} & {each.uid for each in new[folder]}
 
 
-def test_never_changes_nothing(lab: Lab) -> None:
+def test_never_changes_no_mailbox(lab: Lab) -> None:
     """It only inspects, and knows no start state. It refuses mailboxes that lack folders that users need."""
     before = lab.snapshots()
     with pytest.raises(ConfigError) as refused:
@@ -152,7 +152,7 @@ def make_a_mess(lab: Lab) -> None:
         client.delete(quoted("Folder 01"))
 
 
-def test_a_mess_is_put_right(lab: Lab) -> None:
+def test_init_repairs_any_changes(lab: Lab) -> None:
     """Moved, deleted, copied, flagged and left-over mail, a lost folder, a delivery report: all as it was."""
     run(lab)
     others = lab.snapshots()[1:]
@@ -205,7 +205,7 @@ def test_another_seed_replaces_every_message(lab: Lab) -> None:
     assert (second.removed, second.put) == (33, 33)
 
 
-def test_sent_and_deleted_mail_that_change_places_are_put_anew(lab: Lab) -> None:
+def test_swapped_folders_of_sent_and_deleted_mail_are_refilled(lab: Lab) -> None:
     """Each folder's status is that of the record, but its messages are those of the other one."""
     first = lab.with_settings("folders={sent: A, trash: B}")
     then = lab.with_settings("folders={sent: B, trash: A}")
@@ -216,7 +216,7 @@ def test_sent_and_deleted_mail_that_change_places_are_put_anew(lab: Lab) -> None
             assert {name: len(mailbox[name]) for name in held} == held
 
 
-def test_folders_of_a_larger_profile_go(lab: Lab) -> None:
+def test_folders_of_a_larger_profile_are_removed(lab: Lab) -> None:
     """A folder that loadsim created for another profile is deleted; one that only has such a name stays."""
     small = yaml.safe_load((lab.path.parent / "small.yaml").read_text())
     large = lab.path.parent / "large.yaml"
@@ -231,7 +231,7 @@ def test_folders_of_a_larger_profile_go(lab: Lab) -> None:
     assert_start_state(lab)
 
 
-def test_folders_that_somebody_deleted_are_forgotten(lab: Lab) -> None:
+def test_deleted_folders_leave_the_manifest(lab: Lab) -> None:
     """The manifest names no folder that is gone: a new one of that name would be somebody else's."""
     run(lab)
     before = lab.snapshots()
@@ -248,7 +248,7 @@ def test_folders_that_somebody_deleted_are_forgotten(lab: Lab) -> None:
     assert [set(found) for found in lab.snapshots()] == [set(found) for found in before]
 
 
-def test_foreign_mail_is_refused_and_nothing_changed(lab: Lab) -> None:
+def test_foreign_mail_is_refused_without_changes(lab: Lab) -> None:
     """One account of three holds mail that is not ours: no account is changed, the line says where."""
     with logged_on(lab.server, lab.accounts[1]) as client:
         client.create("Mine")
@@ -284,14 +284,14 @@ def test_two_users_of_one_mailbox_are_refused(lab: Lab) -> None:
     run(lab)
 
 
-def test_reports_that_quote_nothing_of_ours_are_foreign(lab: Lab) -> None:
+def test_reports_that_quote_no_mail_of_loadsim_are_foreign(lab: Lab) -> None:
     """A delivery report is ours only by what it quotes."""
     lab.put(1, INBOX, delivery_report(FOREIGN % 1))
     with pytest.raises(ConfigError, match="folder INBOX holds 1 message that loadsim did not put there"):
         run(lab)
 
 
-def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:
+def test_an_init_killed_between_any_two_steps_can_resume(lab: Lab) -> None:
     """Killed after every single change, on a new mailbox and on a messy one, it comes to the start state."""
     start = StoredState(lab.workload)
 
@@ -308,7 +308,7 @@ def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:
     assert_start_state(lab)
 
 
-def test_refused_log_on_names_the_account_and_no_password(lab: Lab) -> None:
+def test_a_refused_log_on_names_the_account_and_no_password(lab: Lab) -> None:
     """The line says what the server said; nothing is changed on the accounts that can log on."""
     before = lab.snapshots()
     table = lab.path.parent / "wrong.csv"
@@ -351,7 +351,7 @@ def test_messages_are_counted_at_the_end(lab: Lab, numbers: bool) -> None:
     assert asyncio.run(with_steps(lab, lab.accounts[0], 1000, work))
 
 
-def test_init_prints_what_it_did(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_prints_its_changes(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """The verb: plain lines of progress where nobody watches a terminal, then the result."""
     args = parser("init").parse_args(["init", str(lab.path), "--set", "run.seed=5"])
     assert args.run(args) == 0
@@ -384,7 +384,7 @@ def _evidence(number: int) -> MessageTag:
     wanted=st.lists(st.integers(0, 9), unique=True, max_size=8),
     lying=st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["", "\\seen", "\\answered"])), max_size=12),
 )
-def test_what_is_kept_and_put_is_what_is_wanted(wanted: list[int], lying: list[tuple[int, str]]) -> None:
+def test_planned_changes_lead_to_the_wanted_messages(wanted: list[int], lying: list[tuple[int, str]]) -> None:
     """Whatever lies in a folder: removing, resetting and appending as told gives the wanted messages in order."""
     own = [Lying(ref, _evidence(number), frozenset({flag} - {""})) for ref, (number, flag) in enumerate(lying)]
     tags = [_evidence(number) for number in wanted]

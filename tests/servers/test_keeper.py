@@ -42,7 +42,7 @@ with stack, hosts(1) as [host]:
 """A run that has started a bit of everything, and waits to be killed."""
 
 
-def test_a_run_is_cleared_away_although_its_user_may_not_run_ip(tmp_path: Path) -> None:
+def test_an_unprivileged_test_run_is_cleared_away(tmp_path: Path) -> None:
     """As an ordinary user with root's PATH, in which a directory is root's only."""
     token = secrets.token_hex(4)
     keeper.place_of(token).mkdir()
@@ -53,7 +53,7 @@ def test_a_run_is_cleared_away_although_its_user_may_not_run_ip(tmp_path: Path) 
 
 
 @pytest.mark.nightly(part="hosts")
-def test_nothing_outlives_a_killed_run() -> None:
+def test_no_process_or_file_outlives_a_killed_test_run() -> None:
     """Servers, also those of benchmarks, a daemon, a process that ignores requests, their files and host are gone."""
     command = [sys.executable, "-c", RUN]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:

@@ -86,7 +86,7 @@ def refusal(driver: str, services: Services, account: Account) -> TaskFailed:
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_passwords(server: LogOnServer, driver: str) -> None:
+def test_each_password_method_accepts_the_right_password_only(server: LogOnServer, driver: str) -> None:
     """The right one is let in by each method over STARTTLS, the wrong one is refused with one line."""
     account, submits = server.accounts[0], driver in SUBMISSIONS
     methods = BY_PASSWORD if submits else (*BY_PASSWORD, "login-command")
@@ -103,7 +103,7 @@ def test_passwords(server: LogOnServer, driver: str) -> None:
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_the_strongest_is_the_default(server: LogOnServer, driver: str) -> None:
+def test_the_strongest_method_is_the_default(server: LogOnServer, driver: str) -> None:
     """SCRAM, in two steps, before PLAIN in one, which is not tried: Dovecot has compared the proof."""
     assert "IMAP AUTHENTICATE ok" in log_on(driver, server.services, server.accounts[0])
     failure = refusal(driver, server.services, replace(server.accounts[0], password="wrong"))
@@ -111,7 +111,7 @@ def test_the_strongest_is_the_default(server: LogOnServer, driver: str) -> None:
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_a_method_that_is_not_offered(server: LogOnServer, driver: str) -> None:
+def test_a_method_that_is_not_offered_is_named(server: LogOnServer, driver: str) -> None:
     failure = refusal(driver, by(server.services, "scram-sha-512"), server.accounts[0])
     assert isinstance(failure, ServerRefused)
     assert failure.kind == ("no AUTH" if driver in SUBMISSIONS else "no AUTHENTICATE")
@@ -119,7 +119,7 @@ def test_a_method_that_is_not_offered(server: LogOnServer, driver: str) -> None:
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_a_master_user(server: LogOnServer, driver: str) -> None:
+def test_a_master_user_logs_on_for_users(server: LogOnServer, driver: str) -> None:
     """By an identity of its own, and by Dovecot's user*master."""
     user = server.accounts[1]
     several = [by(server.services, method) for method in ("plain", "scram-sha-256")]
@@ -140,7 +140,7 @@ def test_a_master_user(server: LogOnServer, driver: str) -> None:
 
 @pytest.mark.parametrize("driver", EACH)
 @pytest.mark.parametrize("method", ["xoauth2", "oauthbearer"])
-def test_a_token_from_a_file(server: LogOnServer, tmp_path: Path, driver: str, method: str) -> None:
+def test_a_token_is_read_from_a_file(server: LogOnServer, tmp_path: Path, driver: str, method: str) -> None:
     """A new token takes effect; one that the service does not know is refused, and not shown."""
     file = tmp_path / "token"
     account = replace(server.accounts[2], password="", token_file=str(file))
@@ -158,7 +158,7 @@ def test_a_token_from_a_file(server: LogOnServer, tmp_path: Path, driver: str, m
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_a_long_token(server: LogOnServer, tmp_path: Path, driver: str) -> None:
+def test_a_long_token_logs_on(server: LogOnServer, tmp_path: Path, driver: str) -> None:
     """Microsoft's have two kilobytes and more: Postfix cuts such a line of AUTH, but takes the token behind it."""
     token = f"long-{driver}-{'x' * 4000}"
     server.tokens.users[token] = server.accounts[0].login
@@ -168,7 +168,7 @@ def test_a_long_token(server: LogOnServer, tmp_path: Path, driver: str) -> None:
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_a_client_certificate(server: LogOnServer, tmp_path: Path, driver: str) -> None:
+def test_a_client_certificate_logs_on(server: LogOnServer, tmp_path: Path, driver: str) -> None:
     """EXTERNAL: each user by a certificate of their own, and refused without one."""
     for account in server.accounts[:2]:
         server.client_certificate(tmp_path, account.login)
@@ -181,7 +181,7 @@ def test_a_client_certificate(server: LogOnServer, tmp_path: Path, driver: str) 
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_the_name_in_the_certificate(server: LogOnServer, driver: str) -> None:
+def test_the_stated_server_name_is_verified(server: LogOnServer, driver: str) -> None:
     """The name that is stated is verified, in place of the host's."""
     named = by(server.services, "plain", tls_server_name="localhost")
     log_on(driver, named, server.accounts[0])
@@ -190,7 +190,7 @@ def test_the_name_in_the_certificate(server: LogOnServer, driver: str) -> None:
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_an_unverified_certificate(server: LogOnServer, driver: str) -> None:
+def test_an_unverified_certificate_is_refused_unless_allowed(server: LogOnServer, driver: str) -> None:
     """An authority that nobody knows is refused, unless verification is off."""
     unknown = by(server.services, "plain", ca_file=None)
     assert refusal(driver, unknown, server.accounts[0]).kind == "TLS certificate"
@@ -199,7 +199,7 @@ def test_an_unverified_certificate(server: LogOnServer, driver: str) -> None:
     log_on(driver, services, server.accounts[0])
 
 
-def test_all_ways_agree(server: LogOnServer) -> None:
+def test_both_imap_drivers_choose_the_same_method(server: LogOnServer) -> None:
     """Both IMAP drivers choose alike: the server's work per log-on is that of the method, not of the driver."""
     found: list[Sequence[str]] = []
     for driver in DRIVERS:

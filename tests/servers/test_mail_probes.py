@@ -119,7 +119,7 @@ def test_deliveries_are_those_of_the_log(server: DovecotPostfix) -> None:
     assert LogCounter("postfix").counts(new) == {"queued": 3, "sent": new.count(b" status=sent ")}
 
 
-def test_the_queue_is_that_of_the_spool(server: DovecotPostfix) -> None:
+def test_queue_figures_are_those_of_the_spool(server: DovecotPostfix) -> None:
     """Held and deferred messages, their recipients, sizes and ages; and in the listing that people read."""
     postfix(server, "postconf", "-e", "smtpd_recipient_restrictions=check_client_access static:HOLD")
     postfix(server, "postconf", "-e", "defer_transports=lmtp")
@@ -182,7 +182,7 @@ def assert_integrates_to(log: TimingLog) -> None:
     assert 0.95 * np.count_nonzero(by_then) - 20 <= seen <= 1.05 * len(made) + 20
 
 
-def test_a_run_with_all_of_them(tmp_path: Path) -> None:
+def test_a_run_records_all_mail_probes(tmp_path: Path) -> None:
     """Dovecot's counters are the commands of the timing log, and the deliveries are those of the score."""
     path = written(tmp_path / "small.yaml")
     port = free_port()

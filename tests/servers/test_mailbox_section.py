@@ -31,7 +31,7 @@ def make_lab(
     return lab_maker(starts(accounts), accounts, tmp_path_factory.mktemp("labs"))
 
 
-def test_a_stated_mailbox_on_a_server(make_lab: Callable[[], Lab]) -> None:
+def test_the_mailbox_section_fills_mailboxes_on_a_server(make_lab: Callable[[], Lab]) -> None:
     """Held against imaplib; a second init has nothing to do, a smaller tree is pruned, and clean removes all."""
     lab = make_lab().with_settings(STATED)
 

@@ -58,7 +58,7 @@ def by_log(scenario: Scenario, log: TimingLog) -> Mailboxes:
 
 
 @pytest.mark.nightly(part="mapi")
-def test_a_day_on_a_real_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_runs_on_a_real_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task is done without failure, mailboxes agree with the log, and clean leaves nothing."""
     path, out = scenario_file(tmp_path), tmp_path / "out"
     command("init", path)

@@ -80,7 +80,7 @@ async def test_a_fault_while_waiting_is_reported(name: str) -> None:
 
 @pytest.mark.parametrize(("fault", "kind"), [(faulty_mapi.UNAUTHORIZED, "401"), (faulty_mapi.BUSY, "503")])
 @watched
-async def test_a_log_on_is_refused(fault: Fault, kind: str) -> None:
+async def test_a_refused_log_on_is_server_refused(fault: Fault, kind: str) -> None:
     async with faulty_server([OWN], LIMIT_S) as (server, services):
         mailbox = open_driver("mapi", services).session(OWN, Ear()).mailbox
         server.fail("Connect", fault)
@@ -117,7 +117,7 @@ async def test_an_idle_session_expires() -> None:
 
 
 @watched
-async def test_releases_what_it_opens() -> None:
+async def test_opened_objects_are_released() -> None:
     """A user's objects on the server do not grow with what they do ([MS-OXCROPS] section 3.1.5.3)."""
     async with faulty_server([OWN], LIMIT_S) as (server, services):
         session = open_driver("mapi", services).session(OWN, Ear())

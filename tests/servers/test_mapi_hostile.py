@@ -71,7 +71,7 @@ def calls_of(session: Session, random: Random) -> list[Callable[[], Awaitable[An
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @watched
-async def test_wrong_answers_fail_calls_and_nothing_else(seed: int) -> None:
+async def test_wrong_answers_fail_only_their_calls(seed: int) -> None:
     random = Random(seed)
 
     async def sometimes(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:

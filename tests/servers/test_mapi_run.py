@@ -108,7 +108,7 @@ def test_mailboxes_are_filled_once_and_cleaned(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_in_the_scenario_is_named(embedded: Services, change: dict[str, Any], named: str) -> None:
+def test_errors_of_the_endpoint_are_named(embedded: Services, change: dict[str, Any], named: str) -> None:
     keys = {field.name for field in fields(Endpoint)}
     endpoint = replace(embedded.endpoint("mapi"), **{key: change[key] for key in change.keys() & keys})
     account = replace(ACCOUNT, **{key: change[key] for key in change.keys() - keys})
@@ -117,7 +117,7 @@ def test_what_is_wrong_in_the_scenario_is_named(embedded: Services, change: dict
 
 
 @pytest.mark.nightly(part="runs")
-def test_one_load_by_imap_and_by_mapi(by_mapi: Path) -> None:
+def test_imap_and_mapi_make_the_same_load(by_mapi: Path) -> None:
     """Compared on request only: the users' plan and the start state are the same."""
     by_imap = run_by(by_mapi.parent, "imap")
     arguments = ("compare", "--base", by_imap, "--new", by_mapi)

@@ -131,7 +131,7 @@ async def test_a_session_may_end_while_the_wait_fetches_events(ends: str) -> Non
 
 @pytest.mark.parametrize("pending", [True, False])
 @watched
-async def test_waits_that_end_at_once_do_not_storm(pending: bool) -> None:
+async def test_waits_that_end_at_once_are_repeated_with_pauses(pending: bool) -> None:
     """Each says that an event is pending, or that none is, and none comes: then they pause."""
 
     async def at_once(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
@@ -205,7 +205,7 @@ async def test_an_automatic_reply_is_known_by_its_header() -> None:
 
 
 @watched
-async def test_a_message_that_ends_the_session_of_the_mailbox_is_reported() -> None:
+async def test_a_sent_message_that_ends_the_session_is_reported_once() -> None:
     """Once: users log on again, and no task on the mailbox fails for it."""
     async with faulty_server([OWN], LIMIT_S) as (server, services):
         ear = Ear()
@@ -272,7 +272,7 @@ PROBLEM = struct.pack("<HHII", 1, 0, tags.SUBJECT, 0x8004011A)
 
 @pytest.mark.parametrize("number", [0x0A, 0x66, 0x33, 0x1E])
 @watched
-async def test_what_is_done_in_part_is_no_success(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partial_completion_is_no_success(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Problems of SetProperties, and PartialCompletion of the others, though the operations return success."""
     async with faulty_server([OWN], LIMIT_S) as (_, services):
         session = open_driver("mapi", services).session(OWN, Ear())
@@ -300,7 +300,7 @@ async def test_what_is_done_in_part_is_no_success(number: int, monkeypatch: pyte
 
 
 @watched
-async def test_mail_that_was_sent_without_a_property_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mail_sent_without_a_property_is_recorded_as_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server submits it in the request that says that a property is missing: SEND fails, and the mail arrives."""
     set_ = OPERATIONS[0x0A].act
     monkeypatch.setitem(OPERATIONS, 0x0A, replace(OPERATIONS[0x0A], act=lambda *each: set_(*each) and PROBLEM))
@@ -411,7 +411,7 @@ async def test_a_connection_logs_on_by_ntlm(
 
 
 @watched
-async def test_a_proxy_that_wants_a_log_on_for_each_request_is_no_wrong_password(
+async def test_a_proxy_that_authenticates_each_request_is_no_wrong_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bind has succeeded; the next request on its connection is refused."""

@@ -63,7 +63,7 @@ def streaming(start: Start, place: Path, *more: str, stdin: int = subprocess.DEV
 @pytest.mark.parametrize(
     ("number", "status", "ended"), [(signal.SIGINT, 0, True), (signal.SIGTERM, 0, True), (signal.SIGKILL, -9, False)]
 )
-def test_its_end_leaves_a_readable_file(
+def test_a_signalled_monitor_leaves_a_readable_file(
     number: signal.Signals, status: int, ended: bool, start: Start, tmp_path: Path
 ) -> None:
     """With all samples but the last second's; only after a kill it has no end."""
@@ -89,7 +89,7 @@ def test_a_server_that_does_not_listen_may_be_elsewhere(start: Start, tmp_path: 
 
 
 @pytest.mark.parametrize("how", ["input", "SIGTERM", "SIGHUP"])
-def test_its_stream_is_a_whole_log(how: str, start: Start, tmp_path: Path) -> None:
+def test_a_monitors_stream_is_a_complete_log(how: str, start: Start, tmp_path: Path) -> None:
     """It ends with its standard input, as when a connection of ssh is closed; nothing else is in it."""
     process = streaming(start, tmp_path, stdin=subprocess.PIPE)
     assert process.stdin is not None
@@ -105,7 +105,7 @@ def test_its_stream_is_a_whole_log(how: str, start: Start, tmp_path: Path) -> No
     assert {sample["figures"]["value"] for sample in found.health if "probe" in sample} == {1.0}
 
 
-def test_it_ends_when_nothing_reads_its_stream(start: Start, tmp_path: Path) -> None:
+def test_a_monitor_ends_when_nothing_reads_its_stream(start: Start, tmp_path: Path) -> None:
     process = start(*until_sampled(tmp_path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     wait_for_samples(tmp_path, 3)
     assert process.stdout is not None
@@ -116,7 +116,7 @@ def test_it_ends_when_nothing_reads_its_stream(start: Start, tmp_path: Path) -> 
     assert "monitor: expected to write all samples, found: " in process.stderr.read()
 
 
-def test_an_input_that_is_no_pipe_does_not_end_it(start: Start, tmp_path: Path) -> None:
+def test_a_standard_input_without_a_pipe_does_not_end_the_monitor(start: Start, tmp_path: Path) -> None:
     """As under systemd: it samples on until a signal."""
     process = streaming(start, tmp_path)
     wait_for_samples(tmp_path, 2)

@@ -89,12 +89,12 @@ def compare(plan: dict[str, Any], log: TimingLog, gathers: bool = False, keyword
     assert data["sent_bytes"].sum() == pytest.approx(rates["bytes_sent"] * day_s, rel=0.05)
 
 
-def test_on_the_embedded_server(tmp_path: Path) -> None:
+def test_a_run_on_the_embedded_server_does_the_plan(tmp_path: Path) -> None:
     path = written(tmp_path / "small.yaml", **SCENARIO)
     compare(planned(path), made(path, tmp_path / "out"), keywords=False)
 
 
-def test_on_dovecot_and_postfix(tmp_path: Path) -> None:
+def test_a_run_on_dovecot_and_postfix_does_the_plan(tmp_path: Path) -> None:
     """Less the commands of gathered announcements, which the plan states.
 
     Postfix's own lines say as many messages, recipients and bytes; the mailboxes grow by what is received.

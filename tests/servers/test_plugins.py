@@ -31,7 +31,7 @@ with smtplib.SMTP({host!r}, {port}) as server:
 """A sendmail that passes each message to a server, and notes that it was called."""
 
 
-def test_a_run_with_the_example_package(tmp_path: Path, example_package: Path, embedded_server: StartEmbedded) -> None:
+def test_a_run_uses_the_example_plug_ins(tmp_path: Path, example_package: Path, embedded_server: StartEmbedded) -> None:
     """Its driver submits by the command, and its profile's users send mail, and look it up by its task."""
     profile = python_with(example_package, "-m", "loadsim_example").stdout.strip()
     path = tmp_path / "scenario.yaml"
@@ -92,7 +92,7 @@ def test_a_run_with_the_example_package(tmp_path: Path, example_package: Path, e
     assert [(facts.package, facts.failures) for facts in probe_facts(machine).values()] == [(origin, 0)]
 
 
-def test_a_plug_in_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
+def test_a_plug_in_with_a_failing_import_is_one_line(tmp_path: Path) -> None:
     """It names plug-in, package and reason, and the status is that of bad input."""
     package = package_of(tmp_path / "other", "import nothing_of_this_name\n", protocols="broken = other:open_driver")
     topology = [{"profile": "loadsim-5.5/light", "users": 2, "protocol": "broken"}]

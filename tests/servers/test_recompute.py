@@ -84,7 +84,7 @@ class Broken(StandaloneControl):
         return -1.0 if self._start_ns is None else (at_ns - self._start_ns) * 1e-9
 
 
-def test_a_run_with_faults_of_every_kind(tmp_path: Path) -> None:
+def test_every_figure_of_a_run_with_faults_is_recomputed(tmp_path: Path) -> None:
     """Failures, lost sessions, mail lost, doubled and found: in virtual time, and held against the load of the plan."""
     scenario = scenario_of(
         tmp_path,
@@ -128,7 +128,7 @@ def test_a_run_with_faults_of_every_kind(tmp_path: Path) -> None:
     assert not figures["verdict"]["passed"]
 
 
-def test_a_new_key_is_found() -> None:
+def test_a_key_that_is_not_recomputed_is_found() -> None:
     """A figure that nothing recomputes, and one that differs, are differences."""
     assert differences({"users": 3, "newcomer": 1.0}, {"users": 3}) == [
         "newcomer: score.json has 1.0, recomputed nothing"

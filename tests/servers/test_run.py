@@ -92,7 +92,7 @@ def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.Complet
     assert max(map(len, shown.splitlines())) <= 80 < max(map(len, rest.splitlines()))
 
 
-def test_its_mail_was_audited_before_the_embedded_server_ended(
+def test_mail_is_audited_before_the_embedded_server_ends(
     small_run: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     audit = json.loads((small_run[0] / "audit.json").read_text())
@@ -100,7 +100,7 @@ def test_its_mail_was_audited_before_the_embedded_server_ended(
     assert audit["messages"] > 100
 
 
-def test_the_machine_was_watched(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_samples_of_the_machine_are_recorded(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     """Its samples are placed on the run's time, and it is known that the embedded server is on it."""
     out, _ = small_run
     log = read_logs([*(out / "logs").glob("*.machine.tlog")])
@@ -114,7 +114,7 @@ def test_the_machine_was_watched(small_run: tuple[Path, subprocess.CompletedProc
 
 
 @pytest.mark.nightly(part="runs")
-def test_server_and_load_can_be_kept_apart(tmp_path: Path) -> None:
+def test_server_and_load_run_on_separate_cores(tmp_path: Path) -> None:
     """With --pin: it says what it did, the log has it, and the cores of the two are different ones."""
     run = {"day_length": "5s", "ramp_up": "1s", "warm_up": "0s", "window": "5s"}
     told = loadsim("run", "--no-report", written(tmp_path / "small.yaml", run=run), "--pin", "--out", tmp_path / "out")
@@ -125,7 +125,7 @@ def test_server_and_load_can_be_kept_apart(tmp_path: Path) -> None:
     assert facts.generator_cpus and facts.server_cpus
 
 
-def test_the_log_tells_what_the_server_said(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_the_log_has_the_servers_greetings(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     """Greetings and capabilities of the embedded server are in the machine's log, and in the report."""
     out, _ = small_run
     facts = read_logs([*(out / "logs").glob("*.machine.tlog")]).sources[0].facts
@@ -135,7 +135,7 @@ def test_the_log_tells_what_the_server_said(small_run: tuple[Path, subprocess.Co
     assert facts.smtp_greeting in html.unescape((out / "report.html").read_text())
 
 
-def test_events_tell_the_course_of_the_run(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_events_are_in_the_order_of_the_run(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     """Each line is JSON; of each engine ready, log-on, start, end, drained and over come in this order."""
     out, _ = small_run
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
@@ -151,9 +151,7 @@ def test_events_tell_the_course_of_the_run(small_run: tuple[Path, subprocess.Com
         ]
 
 
-def test_engines_say_in_their_logs_who_their_users_are(
-    small_run: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_each_engines_log_states_its_users(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     """Whoever did anything in a log is in its hand, and everybody in one; the machine's log has none."""
     out, _ = small_run
     told: list[int] = []
@@ -167,7 +165,7 @@ def test_engines_say_in_their_logs_who_their_users_are(
     assert sorted(told) == [1, 2, 3, 4, 5, 6]
 
 
-def test_log_answer_gives_the_answer_again(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_log_answer_repeats_the_answer(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     """`log answer` over the run directory prints what the run did, or answer.txt, and exits as the run did."""
     out, run = small_run
     assert loadsim("log", "answer", out).stdout.rstrip() == run.stdout.partition("\n\nRun directory:")[0]
@@ -177,7 +175,7 @@ def test_log_answer_gives_the_answer_again(small_run: tuple[Path, subprocess.Com
 
 
 @pytest.mark.system
-def test_the_mailboxes_agree_with_the_log_on_dovecot(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
+def test_mailboxes_on_dovecot_agree_with_the_log(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
     """Read by doveadm, every mailbox holds what the log says, by both drivers and pipelined submission."""
     groups = [
         {"profile": "loadsim-5.5/medium", "users": 4, "protocol": "aioimaplib"},
@@ -277,7 +275,7 @@ def test_a_report_that_cannot_be_written_is_no_success(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly(part="runs")
-def test_a_run_goes_on_when_nobody_listens(tmp_path: Path) -> None:
+def test_a_run_goes_on_after_its_output_is_closed(tmp_path: Path) -> None:
     """With the other end of both outputs gone after the first line, score and verdict are there."""
     path = written(tmp_path / "small.yaml")
     with subprocess.Popen(
@@ -296,7 +294,7 @@ def test_a_run_goes_on_when_nobody_listens(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly(part="runs")
-def test_a_full_disk_leaves_what_it_took_and_an_honest_answer(tmp_path: Path) -> None:
+def test_a_run_on_a_full_disk_reports_its_lost_records(tmp_path: Path) -> None:
     """Where files cannot grow beyond 40 KiB, the run goes on to its end; exit status 3, and what is lost is said."""
     path = written(tmp_path / "small.yaml")
     run = subprocess.run(
@@ -322,7 +320,7 @@ def test_a_full_disk_leaves_what_it_took_and_an_honest_answer(tmp_path: Path) ->
     assert len(read_logs([tmp_path / "out"]).commands)
 
 
-def test_too_few_open_files_are_refused_with_what_helps(tmp_path: Path) -> None:
+def test_too_few_open_files_are_refused_with_a_remedy(tmp_path: Path) -> None:
     """Under `ulimit -n 70` six users are refused: one line, exit status 2, and no directory left behind."""
     path = written(tmp_path / "small.yaml")
     limited = 'ulimit -n 70; exec "$0" -m loadsim run "$1" --out "$2" --engines 1'
@@ -353,7 +351,7 @@ def test_a_soft_limit_of_open_files_is_raised() -> None:
     assert done.stdout == "(75, 200) (144, 200)\n", done.stderr
 
 
-def test_results_that_do_not_fit_on_the_disk_are_not_left_in_part(
+def test_results_that_do_not_fit_on_the_disk_are_not_left_half_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A reader of `score.json` finds the whole or nothing; the name is a full device's here."""

@@ -144,7 +144,7 @@ def test_embedded_keeps_a_waiting_connection() -> None:
         assert b"\r\n1 OK" in runner.run(waits())
 
 
-def test_embedded_keeps_passwords_to_itself(server_directory: Path) -> None:
+def test_embedded_shows_no_password(server_directory: Path) -> None:
     """No password in its arguments, environment or log; the log is for its owner."""
     with start_embedded(ACCOUNTS, LISTS, server_directory) as server:
         with pytest.raises(imaplib.IMAP4.error), logged_on(server, Account(1, "user1", "user1@x", "hush-hush")):
@@ -186,7 +186,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert ended(int(parent.stdout))
 
 
-def test_embedded_says_why_it_did_not_start(server_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_states_why_it_did_not_start(server_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that dies early is a ConfigError with the last line that it said."""
     broken = server_directory / "aiosmtpd"
     broken.mkdir()
@@ -198,7 +198,7 @@ def test_embedded_says_why_it_did_not_start(server_directory: Path, monkeypatch:
 
 
 @pytest.mark.system
-def test_everybody_gets_one_copy_and_doveadm_agrees(real: DovecotPostfix) -> None:
+def test_each_recipient_gets_one_copy_by_doveadm_too(real: DovecotPostfix) -> None:
     """All users log on and wait; a message to two lists and one of their members reaches each once."""
     before = {account.login: len(inbox(real, account)) for account in ACCOUNTS}
     with ExitStack() as stack:
@@ -214,7 +214,7 @@ def test_everybody_gets_one_copy_and_doveadm_agrees(real: DovecotPostfix) -> Non
 
 
 @pytest.mark.system
-def test_one_user_gets_mail_by_all_connections_at_once(real: DovecotPostfix) -> None:
+def test_one_user_accepts_deliveries_over_all_lmtp_connections(real: DovecotPostfix) -> None:
     """Postfix would try a deferred message again after five minutes; Dovecot 2.4 defers above 10 by default."""
     address, before = ACCOUNTS[2].address, len(inbox(real, ACCOUNTS[2]))
     with ExitStack() as stack:
@@ -229,7 +229,7 @@ def test_one_user_gets_mail_by_all_connections_at_once(real: DovecotPostfix) -> 
 
 
 @pytest.mark.system
-def test_names_are_taken_as_they_are(dovecot_postfix: StartDovecotPostfix) -> None:
+def test_any_characters_of_a_local_part_are_accepted(dovecot_postfix: StartDovecotPostfix) -> None:
     """Capitals, and the characters of a local part (RFC 5321 section 4.1.2)."""
     names = ["User.One", *(f"a{sign}b" for sign in "#$&*+/=?^_`{|}~-"), "=c"]
     accounts = [Account(number, name, f"{name}@{DOMAIN}", "secret") for number, name in enumerate(names, 1)]

@@ -17,7 +17,7 @@ from loadsim.version import __version__
 pytestmark = pytest.mark.nightly(part="runs")
 
 
-def test_the_demand_is_the_servers_processor_time(tmp_path: Path, embedded_server: StartEmbedded) -> None:
+def test_the_estimated_demand_is_the_servers_processor_time(tmp_path: Path, embedded_server: StartEmbedded) -> None:
     """The tasks of the window took at most what the server's process took in the whole run, and most of that."""
     path = tmp_path / "scenario.yaml"
     topology = [{"profile": "loadsim-5.5/medium", "users": 8}]

@@ -150,7 +150,7 @@ def named_by_check(server: DovecotPostfix, path: Path, rule: str, **lies: Any) -
 @pytest.mark.parametrize(
     ("rule", "lie"), [pytest.param(*each, marks=[] if each[1] is another_body else NIGHTLY) for each in LIES]
 )
-def test_a_lie_is_named_by_the_check(
+def test_a_rewritten_answer_is_named_by_the_check(
     server: DovecotPostfix, tmp_path: Path, rule: str, lie: Callable[[], Rewrites]
 ) -> None:
     named_by_check(server, tmp_path, rule, rewrites=lie())
@@ -158,13 +158,13 @@ def test_a_lie_is_named_by_the_check(
 
 @NIGHTLY
 @pytest.mark.parametrize(("rule", "deed"), DEEDS)
-def test_a_deed_that_is_not_done_is_named_by_the_check(
+def test_an_acknowledged_command_without_effect_is_named_by_the_check(
     server: DovecotPostfix, tmp_path: Path, rule: str, deed: Callable[[], Answers]
 ) -> None:
     named_by_check(server, tmp_path, rule, answers=deed())
 
 
-def test_an_honest_server_passes_the_check_through_the_proxy(server: DovecotPostfix, tmp_path: Path) -> None:
+def test_an_unaltered_server_passes_the_check_through_the_proxy(server: DovecotPostfix, tmp_path: Path) -> None:
     with lying_proxy(server.services.imap.port, rewrites=unwritten) as port:
         scenario = behind(server, port, tmp_path / "small.yaml")
         ended = loadsim("check", scenario, "--json", "--junit", tmp_path / "check.xml")

@@ -37,7 +37,7 @@ async def killed_once(kind: str, place: Path, after_s: float) -> tuple[int, int]
 
 
 @pytest.mark.parametrize(("kind", "times"), [("database", 100), ("maildir", 20), ("sdbox", 20), ("mdbox", 20)])
-def test_nothing_durable_is_lost(kind: str, times: int, tmp_path: Path) -> None:
+def test_no_durable_change_is_lost(kind: str, times: int, tmp_path: Path) -> None:
     random = Random(times)
     for _ in range(times):
         messages, damaged = asyncio.run(killed_once(kind, tmp_path, random.uniform(0.0, 0.5)))

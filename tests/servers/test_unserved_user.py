@@ -35,7 +35,7 @@ def unserved(directory: Path, services: Services) -> tuple[float, bool, int]:
     return found["figure"], found["passed"], run.returncode
 
 
-def test_one_user_in_thirty_who_is_served_late(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
+def test_one_late_user_of_thirty_is_found(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
     """Each response to them takes 3 s more. Without this delay, the same server meets the criterion."""
     path = written(tmp_path / "thirty.yaml", **SCENARIO)
     services = dovecot_postfix(*population_of(load_scenario(str(path)))).services

@@ -158,7 +158,7 @@ def test_an_account_is_cleaned() -> None:
 
 
 @pytest.mark.parametrize("unselect", [b" UNSELECT", b""])
-def test_status_is_asked_of_a_folder_that_was_left(unselect: bytes) -> None:
+def test_a_folder_is_left_before_its_status_is_asked(unselect: bytes) -> None:
     """Mail that arrives during the expunge keeps its folder: the session sees it only after it has left."""
 
     def meanwhile(command: bytes) -> None:
@@ -173,7 +173,7 @@ def test_status_is_asked_of_a_folder_that_was_left(unselect: bytes) -> None:
     assert b"CLOSE" not in server.commands  # it would expunge
 
 
-def test_nothing_is_opened_between_the_count_and_the_end() -> None:
+def test_no_folder_is_opened_after_the_final_count() -> None:
     """DELETE directly follows the STATUS of its folder."""
     server = Courier(initialised())
     cleaned(server)
@@ -285,7 +285,7 @@ def test_a_visit_that_never_ends_is_ended(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, OSError])
-def test_an_unexpected_error_is_one_account_s(lab: Lab, error: type[Exception]) -> None:
+def test_an_unexpected_error_fails_one_account(lab: Lab, error: type[Exception]) -> None:
     """The line has its kind and its place, and none of its text: that may quote mail."""
 
     async def work(account: Account, mailbox: Any) -> str:

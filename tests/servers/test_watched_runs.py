@@ -42,7 +42,7 @@ def test_a_terminal_shows_the_run_and_ctrl_c_ends_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly(part="runs")
-def test_prometheus_reads_a_run(tmp_path: Path) -> None:
+def test_prometheus_scrapes_a_run(tmp_path: Path) -> None:
     """All users have logged on, tasks are counted alike in histograms and counters, and counts grow."""
     from metrics_pages import fetched, samples, value
 

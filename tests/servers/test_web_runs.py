@@ -68,7 +68,7 @@ def watched(tmp_path: Path, *options: str, **document: object) -> Iterator[tuple
             process.kill()
 
 
-def test_a_run_is_watched(tmp_path: Path) -> None:
+def test_a_run_is_shown_in_a_browser(tmp_path: Path) -> None:
     """Figures grow, another site reads nothing, and after Ctrl-C the page has the verdict."""
     with watched(tmp_path, "--no-report", "--quiet", run=LONG) as (process, url), browser() as chromium:
         shown = chromium.page(url)

@@ -12,16 +12,16 @@ ALL = ".*"
 TYPED: Mapping[str, Mapping[str, str]] = {
     "docs/README.md": {
         "A first run|Dovecot and Postfix|Profile, scenario, plan": (
-            "tests/docs/test_tutorials.py::test_the_first_page_in_a_fresh_debian"
+            "tests/docs/test_tutorials.py::test_the_first_page_runs_in_a_fresh_debian"
         )
     },
     "docs/how-to/two-machines.md": {
-        "Try it on one machine": "tests/docs/test_tutorials.py::test_a_cluster_on_one_machine"
+        "Try it on one machine": "tests/docs/test_tutorials.py::test_the_cluster_tutorial_runs_on_one_machine"
     },
     "docs/tutorial-cluster.md": {
-        "1. Install": "tests/docs/test_tutorials.py::test_a_cluster_on_one_machine",
-        "5. Twelve machines": "tests/cluster/test_tutorial_cluster.py::test_twelve_machines",
-        ALL: "tests/cluster/test_tutorial_cluster.py::test_the_tutorial_does_what_it_says",
+        "1. Install": "tests/docs/test_tutorials.py::test_the_cluster_tutorial_runs_on_one_machine",
+        "5. Twelve machines": "tests/cluster/test_tutorial_cluster.py::test_twelve_machines_join_and_make_load",
+        ALL: "tests/cluster/test_tutorial_cluster.py::test_the_tutorials_commands_have_the_stated_outputs",
     },
 }
 """The tests that type all commands of a page's sections, whose titles match a pattern."""

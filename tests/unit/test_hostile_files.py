@@ -148,7 +148,7 @@ READ = {"a date", "a merge of itself", "merge keys", "a long list of groups", "t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_odd_documents(name: str) -> None:
+def test_odd_documents_are_read_or_refused_in_one_line(name: str) -> None:
     line = refused(written(DOCUMENTS[name]))
     assert not Path("ran").exists()
     assert line or name in READ, "it was read"
@@ -156,14 +156,14 @@ def test_odd_documents(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["aliases of lists", "deep criteria", "escapes in a key", "half a surrogate"])
-def test_the_command_prints_one_line(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_plan_refuses_odd_documents_in_one_line(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert main(["plan", written(DOCUMENTS[name])]) == BAD_INPUT
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and said[:-1].isprintable()
 
 
 @pytest.mark.parametrize("kind", ["/dev/zero", "/dev/null", "/dev/tty", ".", "pipe.yaml", "socket.yaml", "large.yaml"])
-def test_what_is_no_file(kind: str) -> None:
+def test_devices_pipes_and_large_files_are_refused(kind: str) -> None:
     """Neither devices nor pipes without a writer hold anybody up, and a large file is not read whole."""
     if kind == "pipe.yaml":
         os.mkfifo(kind)
@@ -227,7 +227,7 @@ SETTINGS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: ascii(setting[:30]))
-def test_odd_settings(setting: str) -> None:
+def test_odd_settings_are_read_or_refused_in_one_line(setting: str) -> None:
     """A setting is taken, or refused in one line that shows no password."""
     line = refused(written(yaml.safe_dump(SOUND)), (setting,))
     assert (line or setting.isascii() is False) and "hunter2" not in line
@@ -286,7 +286,7 @@ def test_a_cached_plan_that_others_can_write_is_not_used(
 
 
 @pytest.mark.slow
-def test_odd_events_and_scenarios_of_a_run_directory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_odd_files_of_a_run_directory_are_read_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """A report leaves out what is no event of ours, and shows none of its control characters."""
     tasks = [LOGGED_ON, done("READ", 1000, 10)]
     write_sample(Path("run/logs/c1.tlog"), tasks=tasks, mails=DELIVERED)
@@ -301,7 +301,7 @@ def test_odd_events_and_scenarios_of_a_run_directory(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("name", ["aliases of mappings", "not a number", "a key of weights that is a number"])
-def test_odd_weights_and_criteria(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_odd_weights_and_criteria_are_read_or_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
     """Weights and criteria of the command line come through the same door."""
     log = write_sample(Path("c1.tlog"), tasks=[LOGGED_ON, done("READ", 1000, 10)], mails=DELIVERED)
     for option in ("--weights", "--criteria"):

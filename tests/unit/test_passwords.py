@@ -55,14 +55,14 @@ def secret_file(text: str = SECRET + "\n", mode: int = 0o600) -> str:
     return "secret"
 
 
-def test_a_password_from_a_file() -> None:
+def test_a_password_is_read_from_a_file() -> None:
     """The file lies beside the scenario; its line end is none of the password's; numbers are filled in."""
     scenario = load_scenario(written({"user": "user{index}", "password_file": secret_file()}))
     assert password(scenario) == "hunter2-1"
     assert "hunter2" not in scenario.to_yaml() and not scenario.exposed
 
 
-def test_a_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is taken out of the environment, so that no process inherits it, and may be asked for again."""
     monkeypatch.setenv("LOADSIM_TEST_PASSWORD", SECRET)
     name = written({"user": "user{index}", "password_env": "LOADSIM_TEST_PASSWORD"})
@@ -92,7 +92,7 @@ def test_a_missing_password_is_refused(
     assert says in said and said.count("\n") == 1 and "hunter2" not in said and not out
 
 
-def test_a_setting_takes_the_place_of_the_files_password() -> None:
+def test_a_setting_replaces_the_files_password() -> None:
     name = written({"user": "u{index}", "password": "***"})
     assert password(load_scenario(name, [f"accounts.password_file={secret_file()}"])) == "hunter2-1"
     with pytest.raises(ConfigError, match="expected one of password, password_file"):
@@ -112,7 +112,7 @@ def test_a_report_needs_no_password(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604])
-def test_a_file_that_others_can_read(mode: int) -> None:
+def test_a_file_with_a_password_readable_by_others_is_a_warning(mode: int) -> None:
     (warning,) = load_scenario(written({"user": "u{index}", "password_file": secret_file(mode=mode)})).exposed
     assert warning == finding(Code.PASSWORD_FILE_OPEN, "accounts.password_file", file="secret")
 
@@ -128,7 +128,9 @@ REMOTE = {"imap": {"host": "mail.example", "tls": "none"}, "smtp": {"host": "mai
         ({"host": "127.0.0.1"}, {"host": "localhost"}, []),
     ],
 )
-def test_passwords_in_the_clear(imap: dict[str, Any], smtp: dict[str, Any], found: list[str]) -> None:
+def test_remote_passwords_without_tls_are_a_warning(
+    imap: dict[str, Any], smtp: dict[str, Any], found: list[str]
+) -> None:
     """Each way without TLS that leads off this machine, and has a password on it."""
     server = {"imap": REMOTE["imap"] | imap, "smtp": REMOTE["smtp"] | smtp}
     accounts = {"user": "u{index}", "password": "x"}
@@ -169,7 +171,7 @@ def _descendants(process: int) -> Iterator[int]:
                 yield from _descendants(int(child))
 
 
-def test_a_run_shows_its_secrets_to_nobody(place: Path) -> None:
+def test_a_run_exposes_no_secret(place: Path) -> None:
     """Neither arguments nor environment of any process of it have them, nor any file; all files are the owner's."""
     name = written({"user": "u{index}", "password_env": "PASS_IT"})
     (place / "numpy.py").write_text("open('hostile', 'w').close(); raise SystemExit(9)", encoding="utf-8")
@@ -200,7 +202,7 @@ def test_a_run_shows_its_secrets_to_nobody(place: Path) -> None:
         assert path.is_dir() or b"hunter2" not in path.read_bytes(), path
 
 
-def test_outputs_that_were_asked_for_keep_to_the_umask(place: Path) -> None:
+def test_requested_outputs_follow_the_umask(place: Path) -> None:
     """A report to a path of the user's is as readable as their other files."""
     tasks = [LOGGED_ON, done("READ", 1000, 10)]
     write_sample(Path("run/logs/c1.tlog"), tasks=tasks, mails=DELIVERED)
@@ -212,7 +214,7 @@ def test_outputs_that_were_asked_for_keep_to_the_umask(place: Path) -> None:
     assert stat.S_IMODE(Path("page.md").stat().st_mode) == 0o644
 
 
-def test_every_python_child_is_started_safely() -> None:
+def test_every_python_child_ignores_its_working_directory() -> None:
     """Every Python process is started with -P: the working directory may have modules of others."""
     source = ROOT / "loadsim"
     starts = [
@@ -241,7 +243,7 @@ def test_each_setting_with_a_secret_is_overwritten() -> None:
 
 
 @pytest.mark.parametrize("said", ['pass\\\\w"x', "cGFzc1x3Ing", "AHUAcGFzc1x3Ing"])
-def test_a_password_is_known_as_a_server_may_repeat_it(said: str) -> None:
+def test_passwords_are_masked_as_a_server_may_repeat_them(said: str) -> None:
     """With its backslashes doubled, and in Base64 without padding."""
     account = Account(1, "u", "u@loadsim.test", 'pass\\w"x')
     assert without_password(f"NO {said} again", account) == "NO *** again"

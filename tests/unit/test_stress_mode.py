@@ -41,7 +41,7 @@ def since_start(lived: Lived, user: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_n_users_keep_n_commands_at_the_server(tmp_path: Path) -> None:
+def test_n_users_keep_n_commands_in_progress(tmp_path: Path) -> None:
     """Without think time and with a mean service time of s, N users get N/s commands a second: the operational law.
 
     The number in 20 s varies by its root (service times are exponential): five times that is allowed.
@@ -58,7 +58,7 @@ def test_n_users_keep_n_commands_at_the_server(tmp_path: Path) -> None:
     assert abs(len(served) - expected) < 5 * math.sqrt(expected)
 
 
-def test_the_activities_are_those_of_the_plan_in_their_order_and_beyond_its_end(tmp_path: Path) -> None:
+def test_activities_follow_the_plan_and_go_on_after_its_end(tmp_path: Path) -> None:
     """Each user does what his plan has, one after the other; what he can do more comes from the same processes."""
     names = {NEW_MAIL: "SEND", BROWSE: "BROWSE", SCHEDULE: "SCHEDULE"}
     lived = stressed(tmp_path, (quiet(**BUSY), 2), day="20s")
@@ -70,7 +70,7 @@ def test_the_activities_are_those_of_the_plan_in_their_order_and_beyond_its_end(
         assert len(acts) > 2 * len(list(workload.activities(user)))
 
 
-def test_nobody_waits_between_tasks(tmp_path: Path) -> None:
+def test_users_do_not_wait_between_tasks(tmp_path: Path) -> None:
     """A task begins when the one before it has ended, with no time to look at a message; nothing is left at the end."""
     lived = stressed(tmp_path, (quiet(**BUSY, **READS), 4), day="15s")
     for user in range(1, 5):
@@ -83,7 +83,7 @@ def test_nobody_waits_between_tasks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_done_with_a_message_is_the_same_as_ever(tmp_path: Path) -> None:
+def test_a_messages_outcome_does_not_depend_on_speed(tmp_path: Path) -> None:
     """Moved, copied, deleted or left alone: a function of the message and its reader, however fast he works."""
     profile = quiet(**BUSY, **READS)
     fates = []
@@ -101,7 +101,7 @@ def test_what_is_done_with_a_message_is_the_same_as_ever(tmp_path: Path) -> None
     assert {key: fates[0][key] for key in common} == {key: fates[1][key] for key in common}
 
 
-def test_users_with_nothing_to_do_do_not_spin(tmp_path: Path) -> None:
+def test_users_without_work_pause(tmp_path: Path) -> None:
     """An empty Inbox is processed without a command: after sixteen turns of that there is a pause of 0.1 s."""
     lived = stressed(tmp_path, (quiet(process_inbox={"per_day": 40}), 2), day="10s")
     turns = 2 * 10 * 16 / 0.1
@@ -156,7 +156,7 @@ def closed_loop(path: Path, **header: Any) -> Any:
     )
 
 
-def test_throughput_is_told_and_no_score(tmp_path: Path) -> None:
+def test_a_closed_loop_has_a_throughput_and_no_score(tmp_path: Path) -> None:
     """Rates found by hand; no weight, no score, nothing that was planned or late."""
     summary = summarise([closed_loop(tmp_path / "c1.1.tlog")])
     score = summary.score
@@ -177,7 +177,7 @@ def test_throughput_is_told_and_no_score(tmp_path: Path) -> None:
     assert json.dumps(score)
 
 
-def test_the_verdict_asks_for_no_score(tmp_path: Path) -> None:
+def test_the_verdict_does_not_need_a_score(tmp_path: Path) -> None:
     """No hit of a scored task, no share of a plan and no lateness is missed; failures are."""
     summary = summarise([closed_loop(tmp_path / "c1.1.tlog")])
     assert (summary.verdict.validity, summary.verdict.passed) == ("valid", False)
@@ -189,7 +189,7 @@ def test_the_verdict_asks_for_no_score(tmp_path: Path) -> None:
     ]
 
 
-def test_a_loop_in_which_nothing_was_done_is_invalid(tmp_path: Path) -> None:
+def test_a_closed_loop_without_tasks_is_invalid(tmp_path: Path) -> None:
     log = sample_log(tmp_path / "c1.1.tlog", [done("LOGON", -100, 20)], header={"mode": "stress"})
     verdict = summarise([log]).verdict
     assert (codes(verdict.defects), verdict.passed) == ([Code.NO_THROUGHPUT], False)
@@ -207,7 +207,7 @@ def test_modes_are_never_mixed(tmp_path: Path) -> None:
         merge([stress, canonical])
 
 
-def test_a_stress_run_takes_no_weights(tmp_path: Path) -> None:
+def test_a_stress_run_rejects_weights(tmp_path: Path) -> None:
     """Whoever brings weights wants a score, and there is none."""
     with pytest.raises(LogError, match="weights: expected a log of a canonical run"):
         summarise([closed_loop(tmp_path / "c1.1.tlog")], weights={"READ": 1})

@@ -74,7 +74,7 @@ def test_a_criterion_replaces_the_default_and_null_switches_it_off(tmp_path: Pat
     assert read(tmp_path, given) == {**documents(DEFAULT), **own}
 
 
-def test_nobody_is_asked_by_default_for_mail_that_no_profile_sends(tmp_path: Path) -> None:
+def test_delivery_has_no_default_criterion_without_mail(tmp_path: Path) -> None:
     """It would never be measured, and the run always miss it; a scenario that asks for it gets it."""
     nothing = "after_browsing: {reply: 0%, reply_all: 0%, forward: 0%, move: 0%, copy: 0%, delete: 0%}"
     (tmp_path / "looker.yaml").write_text(
@@ -88,7 +88,7 @@ def test_nobody_is_asked_by_default_for_mail_that_no_profile_sends(tmp_path: Pat
     assert read(tmp_path, "{}", more=both) == documents(DEFAULT)
 
 
-def test_a_setting_finds_the_criterion_however_it_is_written(tmp_path: Path) -> None:
+def test_a_setting_finds_its_criterion_in_any_notation(tmp_path: Path) -> None:
     """`--set` replaces one limit and leaves the other, and adds what the file does not have."""
     for criteria in ("{tasks.READ.p95_ms: {min: 1, max: 500}}", "{tasks: {READ.p95_ms: {min: 1, max: 500}}}"):
         found = read(tmp_path, criteria, "criteria.tasks.READ.p95_ms.max=300", "criteria.tasks.REPLY ALL.mean_ms.max=7")
@@ -97,7 +97,7 @@ def test_a_setting_finds_the_criterion_however_it_is_written(tmp_path: Path) -> 
     assert read(tmp_path, criteria, "criteria={tasks.READ.p95_ms: {max: 4}}")["tasks.READ.p95_ms"] == {"max": 4}
 
 
-def test_criteria_hold_for_each_client_module_that_plans_the_task(tmp_path: Path) -> None:
+def test_criteria_apply_to_each_driver_that_plans_the_task(tmp_path: Path) -> None:
     """Unless a module has its own; a task that only one module's users do is asked of that one."""
     (tmp_path / "idle.yaml").write_text("name: idle\nfrom: loadsim-5.5/light\nschedule: {per_day: 0}\n")
     more = "topology: [{profile: loadsim-5.5/light, users: 2}, {profile: idle.yaml, users: 1, protocol: aioimaplib}]\n"
@@ -160,7 +160,7 @@ PLANNED = f"one of the tasks that are planned: {', '.join(LIGHT)}, scored"
         ("[score_ms]", ": expected a mapping of figures to their limits, found a list"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_asked_is_refused_before_the_run(tmp_path: Path, criteria: str, line: str) -> None:
+def test_unknown_criteria_are_refused_before_the_run(tmp_path: Path, criteria: str, line: str) -> None:
     """One line: the key, what there is, what was found, and which name is nearest."""
     file = written(tmp_path, criteria)
     with pytest.raises(ConfigError) as refused:
@@ -174,7 +174,7 @@ def test_what_cannot_be_asked_is_refused_before_the_run(tmp_path: Path, criteria
 
 
 @pytest.mark.parametrize("first", ["max", "mean"])
-def test_several_statistics_of_a_probe_s_figure(tmp_path: Path, first: str) -> None:
+def test_a_probes_figure_may_have_several_criteria(tmp_path: Path, first: str) -> None:
     """`max` is a statistic and a limit: both orders, both notations; a limit that both state is refused."""
     names = (first, "p95", *({"max", "mean"} - {first}))
     dotted = ", ".join(f"probes.host@mx.cpu_cores.{name}: {{max: 5}}" for name in names)
@@ -187,7 +187,7 @@ def test_several_statistics_of_a_probe_s_figure(tmp_path: Path, first: str) -> N
         read(tmp_path, f"{{{dotted}, probes: {{host@mx: {{cpu_cores.max: {{max: 6}}}}}}}}")
 
 
-def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
+def test_a_closed_loop_has_its_own_criteria(tmp_path: Path) -> None:
     """Throughput, and nothing of what was due. Default criteria of that are off: a scenario may be for both modes."""
     stress = "run.mode=stress"
     plan = "score_ms: {max: 5}, done_share: {min: 80%}, tasks.scored: {response_p95_ms: {max: 9}, done_share: null}"
@@ -216,12 +216,12 @@ def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", known("profiles"))
-def test_planned_tasks_are_tasks(name: str) -> None:
+def test_planned_tasks_exist(name: str) -> None:
     """Each is one that a user can do, under the name that it has there."""
     assert planned_tasks(load_profile(name)) <= set(TASKS)
 
 
-def test_what_a_profile_does_not_do_is_not_planned(tmp_path: Path) -> None:
+def test_tasks_with_rate_zero_are_not_planned(tmp_path: Path) -> None:
     """Rates and chances of nought, no limit of the Inbox, nothing saved: their tasks are not there."""
     (tmp_path / "p.yaml").write_text(
         "name: p\nfrom: loadsim-5.5/heavy\nnew_mail: {per_day: 0}\nschedule: {per_day: 0}\n"
@@ -356,7 +356,7 @@ def of_one_read(tmp_path: Path) -> Figures:
 
 
 @pytest.mark.parametrize("name", ["tasks_per_s", "tasks.READ.done_per_s"])
-def test_no_rate_is_reached_by_failing(tmp_path: Path, name: str) -> None:
+def test_failed_tasks_do_not_count_towards_a_rate(tmp_path: Path, name: str) -> None:
     """100 READs in 100 s of which 40 are refused at once: 1 per second was offered, and 0.6 achieved."""
     tasks = [done("READ", 1000 * at, 5) for at in range(60)]
     tasks += [done("READ", 1000 * at + 1, 1, outcome="refused", error="NO") for at in range(40)]
@@ -365,7 +365,7 @@ def test_no_rate_is_reached_by_failing(tmp_path: Path, name: str) -> None:
     assert [(one["figure"], one["passed"]) for one in found["criteria"]] == [(0.6, False), (1.0, True)]
 
 
-def test_what_was_not_measured_is_missed_and_says_so(tmp_path: Path) -> None:
+def test_an_unmeasured_criterion_is_missed_with_a_reason(tmp_path: Path) -> None:
     """Whatever the limit is, also one that nought would keep; and also where the whole task is not there."""
     measured = summarise([sample_log(tmp_path / "a.tlog", [skipped("READ", 0)])]).figures
     measured = replace(measured, totals=replace(measured.totals, failed_share=None))
@@ -387,7 +387,7 @@ def test_what_was_not_measured_is_missed_and_says_so(tmp_path: Path) -> None:
         (None, {"below": 60_000.0}, [False]),
     ],
 )
-def test_delivery_is_not_asked_of_a_window_without_mail_by_the_plan(
+def test_delivery_is_not_judged_in_a_window_without_planned_mail(
     tmp_path: Path, planned: dict[str, list[int]] | None, limits: dict[str, float], results: list[bool]
 ) -> None:
     """Unless the scenario has a limit of its own; mail that was due and never accepted is missed."""
@@ -397,7 +397,7 @@ def test_delivery_is_not_asked_of_a_window_without_mail_by_the_plan(
     assert [one.passed for one in summary.criteria if one.name == "delivery.p95_ms"] == results
 
 
-def test_several_client_modules_are_each_asked(tmp_path: Path) -> None:
+def test_several_drivers_are_judged_separately(tmp_path: Path) -> None:
     """Where a log's criteria name none; a module that they name is asked alone."""
     of_one = of_one_read(tmp_path)
     of_driver = of_one.by_protocol["imap"]
@@ -455,7 +455,7 @@ def test_a_log_is_judged_by_its_header(
     } == judged
 
 
-def test_a_run_may_be_held_against_another_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_may_be_judged_by_another_scenarios_criteria(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its criteria with the defaults, instead of the log's; what was never done is not measured."""
     header = {"criteria": {"score_ms": {"max": 1}}, "limits": {"hits": 1, "window_s": 1}}
     log = str(tmp_path / "a.tlog")
@@ -483,7 +483,7 @@ def of_each(summary: Summary) -> dict[str, bool]:
     return {one["name"]: one["passed"] for one in summary.score["verdict"]["criteria"] if one["each"]}
 
 
-def test_a_task_that_is_half_refused_misses_though_hardly_any_task_fails(tmp_path: Path) -> None:
+def test_a_half_refused_task_misses_although_few_tasks_fail(tmp_path: Path) -> None:
     """48 of 100 SENDs are less than 1 % of all 5100 tasks, and did not even take long: by default it is a miss."""
     reads = [done("READ", number, 10) for number in range(5000)]
     sends = [done("SEND", number, 10, outcome="refused" if number < 48 else "ok") for number in range(100)]
@@ -499,7 +499,7 @@ def test_a_task_that_is_half_refused_misses_though_hardly_any_task_fails(tmp_pat
     assert begun(tmp_path, "b.tlog", [*reads, *sends[48:]]).exit_status == 0
 
 
-def test_tasks_that_are_not_scored_or_were_not_due_are_not_asked(tmp_path: Path) -> None:
+def test_unscored_and_undue_tasks_are_not_judged(tmp_path: Path) -> None:
     """SYNC has no weight, MOVE has one and was never due in the window; SEND is due and was never begun."""
     tasks = [done("READ", 1, 5), done("SYNC", 2, 5, outcome="lost"), done("MOVE", -50, 5), skipped("SEND", 3)]
     summary = begun(tmp_path, "a.tlog", tasks, criteria={"tasks.scored.done_share": {"min": 0.5}})
@@ -578,7 +578,7 @@ def test_scored_tasks_without_a_weight_are_named(tmp_path: Path, embedded: bool)
     assert ("weights.SEND 0" in settings, "weights.EVICT 0" in settings) == (not embedded, False)
 
 
-def test_scored_tasks_of_several_client_modules_are_asked_each(tmp_path: Path) -> None:
+def test_scored_tasks_are_judged_for_each_driver(tmp_path: Path) -> None:
     """Under the module's name; a criterion of a task without one replaces it for all modules, with one for that one."""
     tasks = [done("READ", 1, 5, protocol=module) for module in ("imap", "fake")] + [done("SEND", 1, 5)]
     common: dict[str, Limits | None] = {"tasks.scored.done_share": {"min": 0.98}}
@@ -593,7 +593,7 @@ def test_scored_tasks_of_several_client_modules_are_asked_each(tmp_path: Path) -
     assert asked("c.tlog", **{"by_protocol.fake.tasks.READ.done_share": {"min": 0.5}}) == named - {"fake.tasks.READ"}
 
 
-def test_in_a_closed_loop_tasks_with_a_weight_by_default_are_asked(tmp_path: Path) -> None:
+def test_tasks_with_a_default_weight_are_judged_in_a_closed_loop(tmp_path: Path) -> None:
     """It has no weights; that one task is refused all the time is no better for it."""
     tasks = [done("READ", 1, 5)] * 1000 + [done("SEND", 2, 5, outcome="refused"), done("SYNC", 2, 5, outcome="lost")]
     summary = begun(tmp_path, "a.tlog", tasks, mode="stress", criteria={"tasks.scored.failed_share": {"max": 0.01}})
@@ -613,7 +613,7 @@ def test_in_a_closed_loop_tasks_with_a_weight_by_default_are_asked(tmp_path: Pat
         ("score_ms", {"max": 9}, None, "not measured", "at most 9 ms"),
     ],
 )
-def test_a_result_in_words(name: str, limits: Limits, figure: float | None, found: str, wanted: str) -> None:
+def test_results_have_their_words(name: str, limits: Limits, figure: float | None, found: str, wanted: str) -> None:
     result = Result(name, limits, figure)
     assert (result.found, result.wanted) == (found, wanted)
 
@@ -621,14 +621,14 @@ def test_a_result_in_words(name: str, limits: Limits, figure: float | None, foun
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.sampled_from(["min", "max", "below"]))
 @example(0.04, 0.0, "max")
 @example(499.96, 500.0, "below")
-def test_words_never_say_the_opposite(found: float, limit: float, kind: str) -> None:
+def test_rounded_results_never_contradict_their_verdict(found: float, limit: float, kind: str) -> None:
     result = Result("score_ms", {kind: limit}, found)
     digits, unit = result.found.replace(",", "").split()
     again = Result("score_ms", {kind: limit}, float(digits) * {"ms": 1, "s": 1000}[unit])
     assert again.passed == result.passed or math.isclose(found, limit, rel_tol=1e-14)
 
 
-def test_mail_may_be_late_by_the_time_between_two_looks(tmp_path: Path) -> None:
+def test_delivery_limits_allow_for_the_interval_between_looks(tmp_path: Path) -> None:
     """By default, and of the program that looks most rarely; a criterion that is given stays as it is."""
     group = "{profile: loadsim-5.5/light, users: 1, program: %s}"
     more = f"topology: [{group % 'webmail'}, {group % 'phone'}]\n"

@@ -38,7 +38,7 @@ MESSAGES = st.lists(st.tuples(st.integers(0, 28), st.integers(1, 4), SIGHTS), ma
 @given(MESSAGES, st.booleans())
 @example([(8, 1, [("seen", 9)]), (8, 2, [("found", 20)]), (8, 1, [])], False)
 @example([(8, 3, []), (8, 4, [("found", 9)])], True)
-def test_times_are_those_of_every_message_that_was_watched(
+def test_times_are_those_of_all_watched_messages(
     tmp_path_factory: pytest.TempPathFactory, messages: list[tuple[int, int, list[tuple[str, int]]]], dies: bool
 ) -> None:
     """Held against a list of all times: first sight less acceptance, 0 at least, infinite for what never came."""
@@ -84,7 +84,7 @@ def test_times_are_those_of_every_message_that_was_watched(
     assert (found.took.stddev_ms is None) == (not times_ms or math.inf in times_ms)
 
 
-def test_a_time_that_never_ended_misses_its_criterion(tmp_path: Path) -> None:
+def test_undelivered_mail_misses_the_criterion(tmp_path: Path) -> None:
     """Of ten messages one never came: the 95th percentile and the mean are infinite, the median is not."""
     mails = [event("accepted", f"n1.{number}", 2, 100) for number in range(10)]
     mails += [event("seen", f"n1.{number}", 2, 110 + number) for number in range(9)]
@@ -125,7 +125,7 @@ def test_mail_of_users_whose_inbox_was_not_looked_at_is_not_undelivered(
     assert (found.unwatched, found.undelivered_at_end, found.unlisted) == counts
 
 
-def test_a_report_says_which_times_are_infinite(tmp_path: Path) -> None:
+def test_reports_show_infinite_delivery_times(tmp_path: Path) -> None:
     """In its table, and in the chart's figures, where mail never came."""
     mails = [event("accepted", "n1.0", 2, 100), event("accepted", "n1.1", 2, 1100), event("found", "n1.1", 2, 1900)]
     header = {"duration_s": 2.0, "window_s": [0.0, 2.0], "limits": {"hits": 1, "window_s": 1}}
@@ -138,7 +138,7 @@ def test_a_report_says_which_times_are_infinite(tmp_path: Path) -> None:
     assert [row[-2:] for row in tables["Mail over time"]] == [(never, never), (800, 800)]
 
 
-def test_users_record_who_was_addressed_and_who_is_only_on_the_list(tmp_path: Path) -> None:
+def test_users_record_direct_recipients_and_list_members_apart(tmp_path: Path) -> None:
     profile = quiet(new_mail={"per_day": 20, "save_sent": False, "recipients": 2, "list_chance": 1})
     lists = {"count": 2, "size": {"min": 4, "average": 4, "max": 4}}
     lived = live(scenario_of(tmp_path / "run", (profile, 9), day="60s", lists=lists), tmp_path)

@@ -44,7 +44,7 @@ def missed(summary: Summary) -> list[str]:
     return [one.where for one in summary.verdict.missed]
 
 
-def test_nobody_has_no_share(tmp_path: Path) -> None:
+def test_the_down_share_of_no_users_is_none(tmp_path: Path) -> None:
     assert down_share(sample_log(tmp_path / "a.tlog"), Window(10, 20), 0) is None
 
 
@@ -54,7 +54,7 @@ def test_nobody_has_no_share(tmp_path: Path) -> None:
     st.integers(-5, 20),
     st.integers(1, 20),
 )
-def test_the_share_is_what_counting_seconds_gives(
+def test_the_down_share_is_that_of_counted_seconds(
     tmp_path_factory: pytest.TempPathFactory, spans: list[tuple[int, int | None]], begin_s: int, length_s: int
 ) -> None:
     """Of instants on whole seconds: each second of the window in which a user had no session."""
@@ -76,7 +76,7 @@ def test_times_without_a_session_miss_a_criterion(tmp_path: Path) -> None:
     assert missed(bad) == ["down_share"]
 
 
-def test_users_whom_the_server_left_without_a_session_make_no_invalid_run(tmp_path: Path) -> None:
+def test_users_without_a_session_by_the_servers_fault_leave_the_run_valid(tmp_path: Path) -> None:
     """One of four lost it for good after 20 of 100 s: it was the server, and the run counts, and misses."""
     facts = ENDED | {"lost_users": 1, "sessions_lost": 1, "sessions_restored": 0}
     tasks = [LOGGED_ON, done("READ", 15_000, 10), down(20, None)]

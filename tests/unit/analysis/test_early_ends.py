@@ -40,9 +40,7 @@ def refused(task: str, *due_s: float) -> list[dict[str, Any]]:
         ({}, "ended", "void"),
     ],
 )
-def test_only_abort_on_says_that_the_server_failed(
-    facts: dict[str, Any], cause: str, step: str, tmp_path: Path
-) -> None:
+def test_only_abort_on_blames_the_server(facts: dict[str, Any], cause: str, step: str, tmp_path: Path) -> None:
     """The loss of a client says nothing about the server, even if all logs are here and no user is lost."""
     found = ended(tmp_path, [done("READ", 1000 * at, 5) for at in range(1, 60)], facts)
     assert (found.verdict.validity, found.verdict.causes, found.exit_status) == ("invalid", (cause,), 3)
@@ -61,7 +59,7 @@ def test_only_abort_on_says_that_the_server_failed(
     ],
     ids=["before the window", "early in it", "late in it", "few tasks", "no scored task", "no task"],
 )
-def test_an_abort_is_an_answer_whenever_it_comes(
+def test_an_abort_at_any_time_is_an_answer(
     tasks: Sequence[dict[str, Any]], causes: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Tasks that would have been due later are no fault: a retry might meet the criteria by chance."""

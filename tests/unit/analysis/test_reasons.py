@@ -106,7 +106,7 @@ def test_a_measured_figure_has_no_reason(tmp_path: Path) -> None:
     assert result.reasons == ()
 
 
-def test_a_misnamed_figure_is_known_from_the_first_samples() -> None:
+def test_a_misnamed_figure_is_found_in_the_first_samples() -> None:
     """A criterion that is off, one on another probe, and a figure that is calculated later are none."""
     criteria = {
         "probes.command.valeu.max": {"max": 9},

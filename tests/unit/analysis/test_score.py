@@ -39,7 +39,7 @@ FAST = settings(deadline=None, max_examples=25)
 
 @FAST
 @given(st.lists(st.integers(0, 10**9), min_size=1), st.integers(1, 100))
-def test_a_percentile_was_measured_and_covers(samples: list[int], percent: int) -> None:
+def test_a_percentile_is_a_measured_value(samples: list[int], percent: int) -> None:
     """It is one of the samples, enough do not exceed it, and no smaller sample would do."""
     found = percentile(np.sort(samples), percent)
     assert found in samples
@@ -66,7 +66,7 @@ def test_the_deviation_is_that_of_a_sample(samples: list[int]) -> None:
     assert standard_deviation(np.array(samples[:1])) == 0
 
 
-def test_the_answer_is_the_one_found_by_hand(tmp_path: Path) -> None:
+def test_the_answer_agrees_with_manual_calculation(tmp_path: Path) -> None:
     """The whole text; the figures of READ are those of 10, 20, ... 200 ms, shared by two clients.
 
     95 % of 20 are 19: 190 ms. SEND: 30, 50, 40 ms and one timeout. Score: (10 * 190 + 50) / 11 = 177.3 ms.
@@ -80,7 +80,7 @@ def test_the_answer_is_the_one_found_by_hand(tmp_path: Path) -> None:
     assert summary.exit_status == 3
 
 
-def test_what_failed_or_was_never_done_took_infinitely_long(tmp_path: Path) -> None:
+def test_failed_and_undone_tasks_have_infinite_response_times(tmp_path: Path) -> None:
     """Of 20 READs that were due, 18 were answered, after 11 to 28 ms, one failed at once, and one was never begun.
 
     The 90th of 20 is the slowest hit; the 95th never came. Service times know nothing of it.
@@ -99,7 +99,7 @@ def test_what_failed_or_was_never_done_took_infinitely_long(tmp_path: Path) -> N
     assert "Infinity" not in json.dumps(summary.score)
 
 
-def test_the_response_score_has_the_weights_of_the_score(tmp_path: Path) -> None:
+def test_response_score_and_score_have_the_same_weights(tmp_path: Path) -> None:
     """READ took 10 ms each, but the last 2 of 20 began 500 ms late; SEND 40 ms, 60 ms late; SYNC is not scored.
 
     The 95th percentile of 20 is the 19th: 510 ms. (10 * 510 + 1 * 100) / 11; the score: (10 * 10 + 1 * 40) / 11.
@@ -141,7 +141,7 @@ def test_few_hits_make_a_score_provisional(tmp_path: Path) -> None:
     assert [one.values["tasks"] for one in few.verdict.findings if one.code is Code.PROVISIONAL] == [("SEND",)]
 
 
-def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
+def test_a_score_has_a_confidence_interval(tmp_path: Path) -> None:
     """An interval in score.json and in the text, which holds the score; the same whenever it is computed."""
     random = np.random.default_rng(8)
     took_ms = random.lognormal(3, 0.5, 3600)
@@ -168,7 +168,7 @@ def test_a_window_holds_what_was_due_in_it(tmp_path: Path) -> None:
     assert [(task["hits"], task["p50_ms"], task["p95_ms"]) for task in score["tasks"]] == [(2, 2, 5000)]
 
 
-def test_weights_are_data(tmp_path: Path) -> None:
+def test_weights_replace_those_of_the_header(tmp_path: Path) -> None:
     """Given weights replace the header's; a task without one is reported and not scored."""
     log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 10), done("SEND", 1, 40), done("SYNC", 2, 900)])
     assert summarise([log]).score["score_ms"] == pytest.approx((10 * 10 + 40) / 11)
@@ -194,7 +194,7 @@ def test_a_scored_logon_leaves_the_score_without_an_interval(tmp_path: Path) -> 
     ]
 
 
-def test_client_modules_are_never_mixed(tmp_path: Path) -> None:
+def test_drivers_have_separate_scores(tmp_path: Path) -> None:
     """With two of them each has its own score, the common one is null, and the text has a table for each."""
     tasks = [done("READ", 0, 10), done("READ", 1, 500, user=2, protocol="aioimaplib")]
     summary = summarise([sample_log(tmp_path / "a.tlog", tasks)])
@@ -216,7 +216,7 @@ def test_client_modules_are_never_mixed(tmp_path: Path) -> None:
         ("10h", "5h", "{day_length: 1h}", "Day: compressed, 10 h in 1 h with a night of 30 min (10 x)"),
     ],
 )
-def test_a_load_is_that_of_as_many_users_with_a_day_of_eight_hours(
+def test_load_equivalent_users_have_a_day_of_eight_hours(
     tmp_path: Path, day: str, night: str, run: str, line: str
 ) -> None:
     """Users set out to do so much per second by day; one with the same activities in 8 hours does so much of it."""
@@ -286,7 +286,7 @@ def test_copies_beyond_the_first_are_duplicates(
     assert (told.endswith("; 1 duplicate"), "duplicate" in told) == (expected[1] == 1, expected[1] > 0)
 
 
-def test_mail_is_missing_only_if_it_was_waited_for(tmp_path: Path) -> None:
+def test_mail_is_missing_only_if_users_waited_for_it(tmp_path: Path) -> None:
     """An engine waited for mail until the tenth second: of what it never saw, for the first message all of the drain.
 
     The others came later, from a machine that had lost its station: nobody can tell whether they arrived.
@@ -336,7 +336,7 @@ def test_companions_are_counted_over_all_engines(tmp_path: Path) -> None:
     assert alone.score["companions"] is None
 
 
-def test_a_late_generator_spoils_a_run_but_for_the_embedded_server(tmp_path: Path) -> None:
+def test_a_late_generator_invalidates_runs_except_on_the_embedded_server(tmp_path: Path) -> None:
     """From the records through the limit to the exit status; busy users do not."""
     late = [done("READ", 0, 1, late_generator_s=0.25)]
     busy = [done("READ", 0, 1, late_ms=5000)]
@@ -354,7 +354,9 @@ def test_a_late_generator_spoils_a_run_but_for_the_embedded_server(tmp_path: Pat
     ("key", "first", "second"),
     [("plan_digest", "p1", "p2"), ("submission", "sequential", "own"), ("programs", "nothing", "thunderbird")],
 )
-def test_different_plans_and_behaviours_are_not_merged(tmp_path: Path, key: str, first: str, second: str) -> None:
+def test_logs_with_different_plans_or_programs_are_not_merged(
+    tmp_path: Path, key: str, first: str, second: str
+) -> None:
     one = sample_log(tmp_path / "a.tlog", [done("READ", 0, 1)])
     another = sample_log(tmp_path / "b.tlog", [done("READ", 0, 2)], header={"engine": "1", key: second})
     found = rf"{key}: .*'{first}' in c1\.0 and '{second}' in c1\.1"
@@ -398,7 +400,7 @@ def test_merged_names_beyond_the_table_are_other(tmp_path: Path, monkeypatch: py
     assert errors[0] == "0/0" and errors[-1] == "other" and np.count_nonzero(errors == "other") > 14_000
 
 
-def test_lost_users_are_counted_from_what_the_logs_say(tmp_path: Path) -> None:
+def test_lost_users_are_counted_from_the_logs(tmp_path: Path) -> None:
     """The generator has lost those of a log without an end and those of a log that is missing.
 
     The server has left without a session those of whom an engine says so.
@@ -433,7 +435,7 @@ def test_lost_users_are_counted_from_what_the_logs_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("facts", [{"start_ns": START_NS}, {"start_ns": START_NS, "ended": GIVEN_UP}])
-def test_a_run_to_whose_end_nobody_lived_is_invalid(tmp_path: Path, facts: Mapping[str, Any]) -> None:
+def test_a_run_that_no_engine_finished_is_invalid(tmp_path: Path, facts: Mapping[str, Any]) -> None:
     """However many users may be lost, and however much was done: nobody says that it ended. One engine is enough."""
     header = {"limits": {"hits": 1, "window_s": 1, "lost_users": 1, "done": 0}, "users": 4}
     killed = sample_log(tmp_path / "0.tlog", [done("READ", 1, 1)], header=header, facts=facts)

@@ -45,7 +45,7 @@ def result(summary: Summary) -> tuple[float | None, bool]:
     return next((one.figure, one.passed) for one in summary.criteria if one.name == "unserved_share")
 
 
-def test_three_of_a_hundred_users_without_service_are_named(tmp_path: Path) -> None:
+def test_three_unserved_users_of_a_hundred_are_found(tmp_path: Path) -> None:
     """Each of their commands takes 59 s more, which no percentile over all users shows."""
     users = [reads(user, 0, late=10) if user in (7, 31, 90) else reads(user, 10) for user in range(1, 101)]
     summary = summarise([log_of(tmp_path / "a.tlog", *users)])
@@ -66,7 +66,7 @@ def test_three_of_a_hundred_users_without_service_are_named(tmp_path: Path) -> N
         ({"generator": 10}, 30, 0),  # loadsim's own fault
     ],
 )
-def test_one_user_without_service(tmp_path: Path, bad: dict[str, int], users: int, share: float) -> None:
+def test_one_unserved_user_is_found(tmp_path: Path, bad: dict[str, int], users: int, share: float) -> None:
     everybody = [reads(user, 0, **bad) if user == 1 else reads(user, 10) for user in range(1, users + 1)]
     assert result(summarise([log_of(tmp_path / "a.tlog", *everybody)])) == (share, share <= 0.01)
 
@@ -98,7 +98,7 @@ def test_a_user_counts_beyond_chance(tmp_path: Path, good: int, bad: dict[str, i
     ("took_ms", "limit", "bad"),
     [(61_000, {"below": 60_000}, 1), (59_000, {"below": 60_000}, 0), (None, {"below": 60_000}, 1), (None, None, 0)],
 )
-def test_a_user_without_mail_is_not_served(
+def test_a_user_without_delivered_mail_is_unserved(
     tmp_path: Path, took_ms: int | None, limit: dict[str, Any] | None, bad: int
 ) -> None:
     """One of eighty, whose mail comes an hour late or never, which no percentile over all mail shows."""
@@ -115,7 +115,7 @@ def test_a_user_without_mail_is_not_served(
     assert (figures.unserved_users, figures.unserved_share) == (bad, bad / 80)
 
 
-def test_users_judged_by_mail_alone_do_not_hide_those_whose_tasks_fail(tmp_path: Path) -> None:
+def test_users_judged_by_mail_do_not_hide_users_with_failed_tasks(tmp_path: Path) -> None:
     """Two of ten users with tasks have none in time; 290 others have mail only, which is delivered."""
     mails = []
     for user in range(11, 301):
@@ -148,6 +148,6 @@ def test_the_limit_is_that_of_the_criteria(tmp_path: Path, criteria: dict[str, A
     assert summarise([log]).figures.unserved_users == counts
 
 
-def test_nobody_is_judged_without_tasks(tmp_path: Path) -> None:
+def test_unserved_share_is_none_without_judged_users(tmp_path: Path) -> None:
     few, none = (summarise([log_of(tmp_path / f"{n}.tlog", reads(1, n))]).figures.unserved_share for n in (2, 0))
     assert (few, none) == (0, None)

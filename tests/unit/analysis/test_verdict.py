@@ -110,7 +110,7 @@ def with_load(planned: int, made: int) -> Change:
     return lambda run: run.having(load=load_of({"READ": TaskLoad(planned, made)}))
 
 
-def test_a_share_of_lost_users_that_is_the_limit_is_within_it() -> None:
+def test_lost_users_at_the_limit_are_within_it() -> None:
     """As 29 of 100 are 29 %, also where floating-point numbers multiplied would say that they are more."""
     for percent in range(1, 100):
         limits = replace(LIMITS, lost_users=percent / 100)
@@ -118,7 +118,7 @@ def test_a_share_of_lost_users_that_is_the_limit_is_within_it() -> None:
         assert FINE.having(lost_users=percent + 1).judged(MET, limits=limits).validity == "invalid", percent
 
 
-def test_a_fine_run_is_valid_and_passes() -> None:
+def test_a_healthy_run_is_valid_and_passes() -> None:
     verdict = FINE.judged(MET)
     assert (verdict.validity, verdict.passed, verdict.exit_status) == ("valid", True, 0)
     assert verdict.findings == (finding(Code.ONE_RUN),)
@@ -264,7 +264,7 @@ def test_each_reason_for_an_invalid_run_has_its_cause(change: Change, causes: tu
         ("450 RCPT", 20, False),
     ],
 )
-def test_a_task_that_is_mostly_refused_is_no_matter_of_load(kind: str, times: int, warned: bool) -> None:
+def test_a_mostly_refused_task_is_named(kind: str, times: int, warned: bool) -> None:
     failures = [FailureCount("refused", kind, times), FailureCount("lost", "NO UID FETCH", 9)]
     read = replace(task(ok=0, refused=20), failures=failures)
     found = FINE.having(drivers=driver(read)).judged()
@@ -306,13 +306,13 @@ def starved(replies: int, made: int, **changes: Any) -> Run:
         (starved(86, 380, load=None), ("terms",)),
     ],
 )
-def test_a_slow_server_is_no_short_plan(run: Run, causes: tuple[str, ...]) -> None:
+def test_a_slow_servers_missing_tasks_are_not_the_plans(run: Run, causes: tuple[str, ...]) -> None:
     """Its users answer less mail. More days would not help them, and a repeated run could be better by chance only."""
     verdict = run.judged(MET)
     assert (verdict.validity, verdict.causes) == ("invalid", causes)
 
 
-def test_an_abort_of_a_run_too_small_by_its_plan_keeps_the_cause() -> None:
+def test_an_aborted_run_with_too_small_a_plan_keeps_its_cause() -> None:
     """Too few tasks in the plan do not follow from the end."""
     small = starved(19, 380, ended_early=True, aborted_why="1204 sessions lost")
     assert small.judged(MET).causes == ("load", "terms", "aborted")
@@ -337,7 +337,7 @@ def test_an_abort_of_a_run_too_small_by_its_plan_keeps_the_cause() -> None:
         ({"aborted_why": None}, ("terms", "ended")),
     ],
 )
-def test_tasks_that_an_abort_left_out_are_no_fault_of_the_run(changes: dict[str, Any], causes: tuple[str, ...]) -> None:
+def test_tasks_left_out_by_an_abort_add_no_cause(changes: dict[str, Any], causes: tuple[str, ...]) -> None:
     """The log has 3 of 20 hits that are needed, and no others that were due."""
     cut_short = with_task(ok=3, refused=2)(FINE).having(ended_early=True, aborted_why="1204 sessions lost")
     verdict = cut_short.having(**changes).judged(MET)
@@ -345,7 +345,7 @@ def test_tasks_that_an_abort_left_out_are_no_fault_of_the_run(changes: dict[str,
 
 
 @pytest.mark.parametrize(("change", "validity", "defects"), CASES)
-def test_each_finding_by_its_own_case(change: Change, validity: str, defects: tuple[Finding, ...]) -> None:
+def test_each_defect_has_its_finding(change: Change, validity: str, defects: tuple[Finding, ...]) -> None:
     verdict = change(FINE).judged(MET)
     assert (verdict.validity, verdict.passed, verdict.defects) == (validity, True, defects)
     assert verdict.exit_status == (3 if validity == "invalid" else 0)
@@ -375,7 +375,7 @@ def test_each_finding_by_its_own_case(change: Change, validity: str, defects: tu
         (with_facts(delivery=replace(MAIL, left_out=30)), finding(Code.LISTS_OMIT_SENDER, copies=30)),
     ],
 )
-def test_what_servers_do_differently_is_warned_of(change: Change, warning: Finding) -> None:
+def test_deviations_of_the_server_are_warnings(change: Change, warning: Finding) -> None:
     """None makes a run invalid, for all are the server's doing; criteria ask for the shares."""
     verdict = change(FINE).judged(MET)
     assert (verdict.validity, verdict.passed, verdict.defects, verdict.warnings) == ("valid", True, (), (warning,))
@@ -418,7 +418,7 @@ def with_companions(down_share: float | None, **changes: int) -> Change:
         ),
     ],
 )
-def test_companions_without_a_session_are_load_that_was_not_made(
+def test_companions_without_a_session_count_as_missing_load(
     change: Change, limits: dict[str, Any], validity: str, defects: tuple[Finding, ...], warnings: tuple[Finding, ...]
 ) -> None:
     """A server that lets no second mail program in would look better than it is; the limits are those of the load."""
@@ -427,7 +427,7 @@ def test_companions_without_a_session_are_load_that_was_not_made(
     assert verdict.warnings == warnings
 
 
-def test_log_ons_of_all_client_modules_are_added_up() -> None:
+def test_log_ons_are_added_up_over_drivers() -> None:
     """1 of 10 and 2 of 20 failed: 3 of 30."""
     first, second = (driver(task("LOGON", 5, 0, ok=9 * size, lost=size), name=str(size)) for size in (1, 2))
     log_ons = Totals.of(first | second, LOGON)
@@ -435,7 +435,7 @@ def test_log_ons_of_all_client_modules_are_added_up() -> None:
     assert Totals.of(driver(task()), LOGON).failed_share is None
 
 
-def test_shares_of_what_was_planned() -> None:
+def test_failed_shares_are_of_planned_tasks() -> None:
     """100 tasks: 60 hits, 10 + 5 + 3 failed, 12 unfinished, 10 never begun; LOGON is outside the window."""
     counts = {"ok": 60, "refused": 10, "lost": 5, "timeout": 3, "unfinished": 12, "skipped": 10}
     one = task(**counts)
@@ -466,7 +466,7 @@ def test_an_unsteady_window_only_warns() -> None:
         ((MISSED, MET), True, 3, (Code.STOPPED, Code.CRITERION_NOT_JUDGED)),
     ],
 )
-def test_one_missed_criterion_is_enough_and_invalid_goes_before_it(
+def test_the_exit_status_follows_validity_and_criteria(
     criteria: tuple[Result, ...], ended_early: bool, exit_status: int, codes: tuple[Code, ...]
 ) -> None:
     """3 invalid, 1 missed, 0 met; findings of validity come first."""

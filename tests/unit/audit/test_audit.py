@@ -62,7 +62,7 @@ def test_200_healthy_runs_have_no_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", [ServerRefused("NO"), ServerLost("reset"), ServerSilent("no answer")])
-def test_what_failed_is_unknown_and_no_fault(tmp_path: Path, failure: TaskFailed) -> None:
+def test_failed_commands_are_unsure_and_no_fault(tmp_path: Path, failure: TaskFailed) -> None:
     """Commands that fail at random have no effect; what is recorded of them says that it is not known."""
 
     def fault(user: int, name: str, number: int) -> Exception | None:
@@ -101,7 +101,7 @@ class Unanswered(InMemoryMailbox):
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_what_was_done_but_not_answered_is_no_fault(tmp_path: Path, seed: int) -> None:
+def test_unanswered_commands_with_an_effect_are_no_fault(tmp_path: Path, seed: int) -> None:
     def wrap(module: InMemoryDriver) -> InMemoryDriver:
         module.mailbox_type = Unanswered
         return module
@@ -217,7 +217,7 @@ def loses(command: str, failure: TaskFailed) -> type[Lying]:
 
 @pytest.mark.parametrize("failure", [ServerRefused("NO"), ServerLost("reset")])
 @pytest.mark.parametrize("command", ["UID MOVE", "UID COPY", "UID STORE"])
-def test_what_is_lost_by_a_command_that_fails_is_lost(tmp_path: Path, command: str, failure: TaskFailed) -> None:
+def test_mail_lost_by_a_failing_command_is_found(tmp_path: Path, command: str, failure: TaskFailed) -> None:
     server = loses(command, failure)
 
     def wrap(module: InMemoryDriver) -> InMemoryDriver:
@@ -245,7 +245,7 @@ def test_what_is_lost_by_a_command_that_fails_is_lost(tmp_path: Path, command: s
         (LosesAll, {Code.MAIL_LOST}, None),
     ],
 )
-def test_a_lying_server_is_named_by_its_code(
+def test_each_server_fault_has_its_code(
     tmp_path: Path, server: type[InMemoryMailbox], codes: set[Code], folders: set[str] | None
 ) -> None:
     def wrap(module: InMemoryDriver) -> InMemoryDriver:
@@ -368,13 +368,13 @@ UNSURE_EXPUNGE = [("left", "n1", DELETED_ITEMS), ("unsure", "n1", DELETED_ITEMS)
         ([("unsure", "s1", CALENDAR), ("saved", "s2", CALENDAR)], KEPT, [(Code.MAIL_LOST, "s2", CALENDAR, "")]),
     ],
 )  # fmt: skip
-def test_what_each_action_implies(events: list[Any], found: list[Any], faults: list[Any]) -> None:
+def test_each_action_implies_where_mail_must_be(events: list[Any], found: list[Any], faults: list[Any]) -> None:
     assert judged(events, found) == faults
 
 
 @pytest.mark.parametrize("folder", [SENT_ITEMS, "Folder 01"])
 @pytest.mark.parametrize("saved", [False, True])
-def test_a_server_may_save_by_itself_what_its_user_has_not_saved(folder: str, saved: bool) -> None:
+def test_a_server_may_save_sent_mail_that_its_user_did_not_save(folder: str, saved: bool) -> None:
     """MAPI does so, and the end of a run may come before SAVE SENT. The user may also be on the list."""
     mailbox = ExpectedMail(1, START)
     mailbox.replay([MailEvent("accepted", "n1", "list", 1), *([MailEvent("saved", "n1", SENT_ITEMS, 1)] * saved)])
@@ -386,7 +386,7 @@ def test_a_server_may_save_by_itself_what_its_user_has_not_saved(folder: str, sa
 
 
 @pytest.mark.parametrize("copies", [1, 3])
-def test_a_server_may_save_sent_mail_by_itself_once(copies: int) -> None:
+def test_a_server_may_save_one_copy_of_sent_mail(copies: int) -> None:
     mailbox = ExpectedMail(1, START)
     mailbox.replay([MailEvent("accepted", "n1", "individual", 1)])
     there = [HeldCopy("n1", at, frozenset(), 1) for at in (INBOX, *[SENT_ITEMS] * copies)]
@@ -401,7 +401,7 @@ def test_without_a_known_start_state_only_mail_of_the_run_is_judged() -> None:
     assert [fault.message for fault in judge(mailbox, [there]).faults] == ["n1"]
 
 
-def test_with_incomplete_records_only_bodies_are_judged() -> None:
+def test_incomplete_records_allow_judging_bodies_only() -> None:
     """One that cannot be read is as good as lost."""
     for code in (Code.MAIL_ALTERED, Code.LINE_ENDS, Code.MAIL_LOST):
         mailbox = ExpectedMail(1, START)
@@ -411,7 +411,7 @@ def test_with_incomplete_records_only_bodies_are_judged() -> None:
         assert not result.complete
 
 
-def test_users_whose_records_are_not_whole_are_not_judged(tmp_path: Path) -> None:
+def test_users_with_incomplete_records_are_not_judged(tmp_path: Path) -> None:
     """Those of a log that is damaged, missing or without an end; the others are."""
     lived = run(tmp_path)
     (source,) = lived.log.sources
@@ -436,7 +436,7 @@ def test_users_whose_records_are_not_whole_are_not_judged(tmp_path: Path) -> Non
         assert len({user for user, _ in faults}) == 3 - unjudged
 
 
-def test_mail_of_senders_whose_records_are_lost_is_not_judged(tmp_path: Path) -> None:
+def test_mail_of_senders_with_lost_records_is_not_judged(tmp_path: Path) -> None:
     """It is no mail whose place a failed command made unknown: a lost client is no fault of the server."""
     there = HeldCopy("n1", INBOX, frozenset(), sender=1)
     for at, events in enumerate(([], [MailEvent("seen", "n1", INBOX, 1)])):
@@ -474,7 +474,7 @@ def test_an_interrupted_audit_goes_on_unless_there_are_more_records(tmp_path: Pa
     assert resumed == [False, True, False]
 
 
-def test_a_flag_that_a_folder_keeps_for_no_message_is_neither_lost_nor_unexpected() -> None:
+def test_flags_that_a_folder_never_keeps_are_not_judged() -> None:
     """It may last for the session that has set it."""
     never = frozenset({"\\seen", "\\draft"})
     kept = [

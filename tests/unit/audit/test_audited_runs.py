@@ -113,7 +113,7 @@ def test_criteria_on_stored_mail_need_looks_or_an_audit(
     assert {cases[f"loadsim.criteria/{name}"][0] for name in unmeasured} <= {"failure"}
 
 
-def test_mail_that_the_audit_has_named_is_not_named_again(tmp_path: Path) -> None:
+def test_mail_named_by_the_audit_is_not_named_again(tmp_path: Path) -> None:
     """Of 60 messages that no user had sent, 51 were automatic replies and bounces."""
     place = write_run(tmp_path, "run", facts=ENDED | {"foreign": 60})
     for bounces, left in (({}, 60), ({"5.1.1": 1, "automatic reply": 50}, 9), ({"automatic reply": 60}, None)):
@@ -142,7 +142,7 @@ def test_allowed_faults_are_counted_and_shown_but_miss_no_criterion(tmp_path: Pa
         assert ("allow" in describe_audit(record, 0.01).verdict) == (counts.keys() == {"mail-altered"})
 
 
-def test_only_the_log_says_what_was_allowed(place: Path, tmp_path: Path) -> None:
+def test_only_the_log_states_allowed_faults(place: Path, tmp_path: Path) -> None:
     """Not `audit.json`; and it allows no lost mail."""
     of_run(place, counts={"mail-altered": 1}, allowed=("mail-altered",))
     assert summarise([place]).exit_status == 1
@@ -168,7 +168,7 @@ SUBMITTED = {"user": 2, "sender": 1, "message": "n1.1", "folder": "INBOX"}
         ([SUBMITTED | {"event": "doubled", "at_ns": 10**9}], "delivery.duplicates"),
     ],
 )
-def test_an_audit_adds_to_what_users_have_seen(tmp_path: Path, mails: Any, criterion: str) -> None:
+def test_an_audit_adds_to_the_users_findings(tmp_path: Path, mails: Any, criterion: str) -> None:
     """A fault that is gone at the end of the run was one."""
     place = write_run(tmp_path, "run", mails=mails, criteria={criterion: {"max": 0}})
     assert [one.where for one in summarise([place]).verdict.missed] == [criterion]
@@ -180,7 +180,7 @@ def test_an_audit_adds_to_what_users_have_seen(tmp_path: Path, mails: Any, crite
     assert missed == [found.verdict.missed[0].code, Code.MAIL_FAULTS]
 
 
-def test_lost_mail_fails_a_build(place: Path) -> None:
+def test_lost_mail_fails_the_junit_file(place: Path) -> None:
     """Its JUnit XML agrees with the exit status."""
     report = place / "junit.xml"
     for lost, outcome in ((0, "passed"), (1, "failure")):
@@ -189,7 +189,7 @@ def test_lost_mail_fails_a_build(place: Path) -> None:
         assert cases_of(report)["loadsim.criteria/audit.faults"][0] == outcome
 
 
-def test_audits_decide_a_comparison(tmp_path: Path) -> None:
+def test_audit_faults_decide_a_comparison(tmp_path: Path) -> None:
     """Lost mail fails it; so does what users of new have not seen, though the audit has."""
     unseen = [SUBMITTED | {"event": "missing", "message": f"n1.{at}", "at_ns": 10**9} for at in range(9)]
     base, new = (
@@ -215,9 +215,7 @@ def test_audits_decide_a_comparison(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [0, 100])
 @pytest.mark.parametrize("audited", [{"base"}, {"new"}, {"base", "new", "but one"}])
-def test_a_comparison_of_runs_that_were_not_all_audited_does_not_pass(
-    tmp_path: Path, audited: set[str], lost: int
-) -> None:
+def test_a_comparison_with_unaudited_runs_does_not_pass(tmp_path: Path, audited: set[str], lost: int) -> None:
     """Nobody has looked for lost mail in some runs; what others have lost still fails."""
     base, new = (
         [write_run(tmp_path, f"{name}-{at}", hour=2 * at + (turn + at) % 2) for at in range(1, 4)]
@@ -232,7 +230,7 @@ def test_a_comparison_of_runs_that_were_not_all_audited_does_not_pass(
     assert decided(found)["audit.faults"] == ("failed" if fails and "base" in audited else "undecided")
 
 
-def test_logs_by_any_path_have_their_audit(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_is_found_by_any_path_to_the_logs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_run(place, counts={"mail-lost": 1}, findings=(LOST,))
     monkeypatch.chdir(place / "logs")
     (place.parent / "linked.tlog").symlink_to(place / "logs" / "c1.0.tlog")
@@ -262,14 +260,14 @@ def test_logs_of_an_audited_run_without_its_audit_are_invalid(tmp_path: Path) ->
         (False, LOAD, 10_000, False),
     ],
 )
-def test_a_run_is_audited_as_its_scenario_says_or_up_to_a_number_of_planned_messages(
+def test_runs_are_audited_by_setting_or_number_of_planned_messages(
     tmp_path: Path, wanted: bool | None, load: PlannedLoad | None, most: int, expected: bool
 ) -> None:
     workload = Workload(replace(load_scenario(str(written(tmp_path / "small.yaml"))), audit=wanted))
     assert is_audited(workload, load, most) is expected
 
 
-def test_a_run_that_is_not_audited_says_so(tmp_path: Path) -> None:
+def test_an_unaudited_run_has_a_warning(tmp_path: Path) -> None:
     write_run(tmp_path, "run", audited=False)
     """By a warning, which comparisons, searches, suites and JUnit XML list, too."""
     verdict = summarise([tmp_path / "run"]).verdict
@@ -278,7 +276,7 @@ def test_a_run_that_is_not_audited_says_so(tmp_path: Path) -> None:
     assert Code.MAIL_NOT_AUDITED not in {one.code for one in summarise([tmp_path / "run"]).verdict.findings}
 
 
-def test_only_a_good_audit_claims_that_each_message_is_where_it_must_be(place: Path) -> None:
+def test_each_result_of_an_audit_has_its_sentence(place: Path) -> None:
     some: tuple[dict[str, int], ...] = ({}, {"unknown": 1}, {"unjudged": 1}, {"unjudged": 1, "mailboxes": 100})
     assert len({describe_audit(of_run(place, **changes), 0.01).verdict for changes in some}) == 4
 
@@ -302,14 +300,14 @@ def test_report_and_answer_list_the_faults(place: Path) -> None:
         lambda document: [document],
     ],
 )
-def test_an_audit_that_loadsim_does_not_write_is_rejected(place: Path, damage: Any) -> None:
+def test_a_malformed_audit_file_is_rejected(place: Path, damage: Any) -> None:
     document = of_run(place, findings=(LOST,)).document
     (place / "audit.json").write_text(json.dumps(damage(document)))
     with pytest.raises(LogError, match=r"audit\.json: .*expected"):
         summarise([place])
 
 
-def test_an_audit_of_an_older_form_says_what_to_do(place: Path) -> None:
+def test_an_audit_file_of_an_older_version_names_the_remedy(place: Path) -> None:
     """As before there were mailboxes that are not judged."""
     document = of_run(place).document
     del document["unjudged"]

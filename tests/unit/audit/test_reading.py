@@ -119,7 +119,7 @@ def listed(uid: int) -> bytes:
 
 @pytest.mark.parametrize("broken", [1, 33, MESSAGES])
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_message_that_cannot_be_read_leaves_no_other_unread(ends: bool, broken: int) -> None:
+def test_an_unreadable_message_does_not_hide_others(ends: bool, broken: int) -> None:
     """One whose header cannot be read either is as good as lost."""
     copies = Server(broken, ends=ends).read()
     assert [copy.message for copy in copies] == [f"n1.{uid}" for uid in range(1, MESSAGES + 1)]
@@ -141,11 +141,11 @@ def test_a_message_that_cannot_be_read_leaves_no_other_unread(ends: bool, broken
         (BODY.replace(b"\r\n", b"\n").replace(b"more", b"less"), Code.MAIL_ALTERED),
     ],
 )
-def test_other_line_ends_are_no_other_text(body: bytes, fault: Code | None) -> None:
+def test_changed_line_ends_alter_no_body(body: bytes, fault: Code | None) -> None:
     assert {copy.fault for copy in Server(body=body).read()} == {fault}
 
 
-def test_a_server_that_is_gone_has_no_message_that_cannot_be_read() -> None:
+def test_a_lost_server_is_not_an_unreadable_message() -> None:
     for listed in (True, False):
         with pytest.raises(ServerLost):
             Server(broken=33, listed=listed, most_sessions=1).read()
@@ -161,6 +161,6 @@ def test_a_server_that_is_gone_has_no_message_that_cannot_be_read() -> None:
         (b"", {"\\seen", "\\answered", "$forwarded", "\\flagged", "\\draft"}),
     ],
 )
-def test_flags_that_a_folder_keeps_for_no_message_are_lacking_nowhere(lasting: bytes | None, never: set[str]) -> None:
+def test_flags_that_a_folder_never_keeps_are_returned(lasting: bytes | None, never: set[str]) -> None:
     held = {(copy.flags, copy.never_kept) for copy in Server(lasting=lasting).read()}
     assert held == {(frozenset({"\\seen"}), frozenset(never))}

@@ -132,7 +132,7 @@ def test_an_unknown_setting_of_the_probe_is_named(tmp_path: Path) -> None:
         QuietDown().until_empty(load_scenario(str(scenario(tmp_path, {"postfix": {"typo": 1}}))), Messages())
 
 
-def test_only_a_server_with_the_probe_is_looked_at(tmp_path: Path) -> None:
+def test_only_the_server_with_the_probe_is_waited_for(tmp_path: Path) -> None:
     def sees(**keys: Any) -> bool:
         return sees_send_queue(load_scenario(str(written(tmp_path / "one.yaml", **keys))))
 

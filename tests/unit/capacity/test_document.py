@@ -60,7 +60,7 @@ def test_a_run_that_contradicts_itself_is_refused(tmp_path: Path, at: int, chang
 
 
 @pytest.mark.parametrize("key", ["name", "software"])
-def test_terminal_controls_of_a_file_reach_no_report(tmp_path: Path, key: str) -> None:
+def test_control_characters_of_a_file_are_escaped_in_reports(tmp_path: Path, key: str) -> None:
     document = json.loads(json.dumps(WHOLE.document))
     document["terms"][key] = "a\x1b]0;owned\x07\u202eb"
     (tmp_path / "campaign.json").write_text(json.dumps(document))
@@ -81,14 +81,14 @@ def test_terminal_controls_of_a_file_reach_no_report(tmp_path: Path, key: str) -
         (Found(500, 1200, "noise"), 5, "doubtful"),
     ],
 )
-def test_only_a_capacity_with_its_interval_is_good(found: Found, runs: int, tone: str) -> None:
+def test_only_a_capacity_with_an_interval_has_a_good_tone(found: Found, runs: int, tone: str) -> None:
     of_search = searched(found, runs=runs)
     document = described(of_search)
     assert document.tone == tone
     assert document.verdict.lower() == "; ".join(one.words for one in of_search.answer).lower()
 
 
-def test_the_embedded_server_is_never_good() -> None:
+def test_the_embedded_server_never_has_a_good_tone() -> None:
     found = searched()
     document = described(replace(found, terms=replace(found.terms, embedded=True)))
     assert document.tone == "doubtful"
@@ -99,7 +99,7 @@ def drawn(document: Document) -> list[Chart]:
     return [block for section in document.sections for block in section.blocks if isinstance(block, Chart)]
 
 
-def test_results_have_shapes_of_their_own_and_limits_are_drawn() -> None:
+def test_results_have_their_marks_and_limits_are_drawn() -> None:
     document = described(searched(interval_ms=(900.0, 1050.0)))
     charts = drawn(document)
     chart = charts[0]
@@ -171,7 +171,7 @@ def contended(*others: float | None, **changes: Any) -> Capacity:
         ((*[None] * 10, 0.3, 0.3, 0.3), True),
     ],
 )
-def test_an_answer_from_cores_that_others_took_is_doubtful(others: tuple[float | None, ...], doubtful: bool) -> None:
+def test_an_answer_from_contended_runs_is_doubtful(others: tuple[float | None, ...], doubtful: bool) -> None:
     """If most runs at an end of the interval have it. The doubts count all runs, and the exit status stays."""
     found = contended(*others)
     document, text = described(found), " ".join(to_text(describe_capacity(found, ()), 80).split())
@@ -198,7 +198,9 @@ def test_steps_lead_to_their_runs_and_name_both_kinds_of_users() -> None:
     assert "[runs/00500-1](runs/00500-1/)" in to_markdown(document)
 
 
-def test_a_report_elsewhere_leads_to_the_same_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_links_of_a_report_in_another_directory_lead_to_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     directory = tmp_path / "a search"
     directory.mkdir()
     write(replace(searched(runs=5), directory=directory))
@@ -241,7 +243,7 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("second", "titles"), [("host", ""), ("host/b", ", host")])
-def test_resources_of_several_probes_are_told_apart(second: str, titles: str) -> None:
+def test_resources_of_several_probes_have_distinct_columns(second: str, titles: str) -> None:
     resources = tuple(replace(WHOLE.runs[0].resources[0], probe=probe) for probe in ("host", second))
     found = described(replace(WHOLE, runs=(replace(WHOLE.runs[0], resources=resources), *WHOLE.runs[1:])))
     columns = [each.title for each in table(found, "The server's resources in each run").columns]

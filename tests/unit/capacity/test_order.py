@@ -17,7 +17,7 @@ from loadsim.capacity.search import Found, Settings, interval, next_step
 LOW, HIGH = 1000, 1200
 
 
-def test_the_ends_take_turns_at_random() -> None:
+def test_the_ends_are_repeated_in_random_order() -> None:
     """So a server that changes changes both, also one by turns; no end is measured three times in a row."""
     steps = [measured(LOW, PASSED), measured(HIGH, FAILED), measured(HIGH, FAILED)]
     while isinstance(step := next_step(steps, Settings(LOW, 10_000)), int):
@@ -40,7 +40,7 @@ def test_the_ends_take_turns_at_random() -> None:
         ([1, 5.1, 1.2, 5, 1.1, 5.2, 5, 1.1, 5.2, 1, 5.1, 1.2], False),
     ],
 )
-def test_figures_of_runs_in_turns(figures: list[float | None], depends: bool) -> None:
+def test_order_dependence_is_found_in_alternating_figures(figures: list[float | None], depends: bool) -> None:
     users = [LOW, HIGH] * 6
     of_high = [
         None if each is None else each * (1 + at % 2) for at, each in enumerate(figures)
@@ -93,7 +93,7 @@ def test_results_alone_may_depend_on_order() -> None:
     assert depends_on_order([LOW] * 12, [0.3, 0.31, 0.29] * 4, results)
 
 
-def test_a_figure_of_another_criterion_than_the_missed_one_is_none() -> None:
+def test_an_infinite_or_zero_limit_figure_has_no_share() -> None:
     """The largest share of an upper limit counts; infinite figures, and limits of 0, have none."""
     criteria = [
         CriterionResult("score_ms", {"below": 1000}, 900.0),
@@ -156,7 +156,7 @@ class Server:
 
 @pytest.mark.parametrize("cliff", [False, True])
 @pytest.mark.parametrize(("rho", "spread", "stated"), [(0.0, 0.05, 0.8), (0.9, 0.1, 0.1)])
-def test_stated_intervals_are_right(rho: float, spread: float, stated: float, cliff: bool) -> None:
+def test_stated_intervals_hold_the_capacity(rho: float, spread: float, stated: float, cliff: bool) -> None:
     right, found, _ = Server(rho, spread, cliff=cliff).shares(30)
     assert right >= 0.85 and found >= stated  # nine in ten, of few
 
@@ -165,7 +165,7 @@ def test_stated_intervals_are_right(rho: float, spread: float, stated: float, cl
 @pytest.mark.parametrize("cliff", [False, True])
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.9])
 @pytest.mark.parametrize("spread", [0.02, 0.05, 0.1])
-def test_of_many_stated_intervals_nine_in_ten_are_right(rho: float, spread: float, cliff: bool) -> None:
+def test_nine_of_ten_stated_intervals_hold_the_capacity(rho: float, spread: float, cliff: bool) -> None:
     right, _, by_order = Server(rho, spread, cliff=cliff).shares(1000)
     assert right >= 0.9
     assert by_order <= 0.16 or rho
@@ -173,12 +173,12 @@ def test_of_many_stated_intervals_nine_in_ten_are_right(rho: float, spread: floa
 
 @pytest.mark.nightly(part="runs")
 @pytest.mark.parametrize("spread", [0.0, 0.02, 0.05])
-def test_with_a_leak_nine_in_ten_stated_intervals_are_right(spread: float) -> None:
+def test_nine_of_ten_intervals_hold_the_capacity_of_a_leaking_server(spread: float) -> None:
     right, found, _ = Server(0.0, spread, drift=0.01).shares(500)
     assert right >= 0.9 or not found
 
 
-def test_what_was_never_measured_is_named() -> None:
+def test_unmeasured_numbers_are_named() -> None:
     """A server that fails with 140 to 170 users, and takes 1,013 otherwise: no run finds this."""
     steps: list[CampaignRun] = []
     while isinstance(step := next_step(steps, Settings(100, 10_000)), int):
@@ -190,7 +190,7 @@ def test_what_was_never_measured_is_named() -> None:
     assert dict(facts(found))["Not measured"] == "1 to 99, 101 to 199, 201 to 399, 401 to 799, 801 to 999 users"
 
 
-def test_a_leak_is_not_decided() -> None:
+def test_a_leaking_server_has_no_decided_capacity() -> None:
     """Of 1 % a run: by the end of the search, the server takes a third less than at its begin."""
     right, found, by_order = Server(0.0, 0.02, drift=0.01).shares(20)
     assert by_order >= 0.8 and right * found >= found - 0.05

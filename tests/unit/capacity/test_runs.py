@@ -136,7 +136,7 @@ def test_shared_cores_make_a_run_contended(machine: dict[str, Any], contended: b
 
 
 @pytest.mark.slow
-def test_a_search_goes_on_from_any_step(tmp_path: Path) -> None:
+def test_a_search_resumes_from_any_step(tmp_path: Path) -> None:
     """campaign.json as it was after every fourth step, then the same end."""
     out, path = tmp_path / "out", written(tmp_path / "small.yaml")
     begun(path, out)
@@ -188,7 +188,7 @@ def test_a_search_without_a_step_may_change_its_terms(tmp_path: Path) -> None:
     assert find_capacity(reader(path), WANTED, out, finished=finished).found == Found(20, 24, "criteria")
 
 
-def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
     path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
     out.mkdir()
     (out / "letter").touch()
@@ -219,7 +219,7 @@ def test_a_run_that_a_signal_ended_is_set_aside(tmp_path: Path, begun: bool) -> 
     assert [each.name for each in out.glob("runs/*")] == ["00004-1.incomplete-1"] * begun
 
 
-def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
+def test_a_search_ended_by_void_runs_is_resumed(tmp_path: Path) -> None:
     """As after a full disk. Void runs are kept, and the number is measured again."""
     path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
     begun(path, out)
@@ -246,7 +246,7 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
         (Wanted(most=4, engines=5), "--engines: expected a number from 1 to 4, found 5"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused(tmp_path: Path, wanted: Wanted, reason: str) -> None:
+def test_unsuitable_numbers_are_refused(tmp_path: Path, wanted: Wanted, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         find_capacity(reader(written(tmp_path / "small.yaml")), wanted, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -258,7 +258,7 @@ def test_a_closed_loop_has_no_capacity(tmp_path: Path) -> None:
         find_capacity(reader(path), WANTED, tmp_path / "out")
 
 
-def test_a_criterion_on_a_monitor_cannot_be_judged_in_a_search(tmp_path: Path) -> None:
+def test_a_criterion_on_an_undeclared_monitor_is_refused(tmp_path: Path) -> None:
     """Its file is there after the run: each step would miss it. That of a declared monitor is collected before."""
     criteria: dict[str, Any] = {"probes.host@mx1.cpu_busy_share.mean": {"max": 0.8}}
     path = written(tmp_path / "small.yaml", criteria=criteria)
@@ -271,14 +271,14 @@ def test_a_criterion_on_a_monitor_cannot_be_judged_in_a_search(tmp_path: Path) -
 
 
 @pytest.mark.slow  # plans in another process
-def test_a_number_whose_runs_cannot_be_valid_is_refused_before_the_first_run(tmp_path: Path) -> None:
+def test_numbers_whose_runs_cannot_be_valid_are_refused_before_the_first_run(tmp_path: Path) -> None:
     path = written(tmp_path / "small.yaml", limits={"window": "60s"})
     with pytest.raises(ConfigError, match=r"4 users: .*\[short-window\]"):
         find_capacity(reader(path), WANTED, tmp_path / "out")
 
 
 @pytest.mark.slow  # plans in other processes
-def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_path: Path) -> None:
+def test_a_number_refused_later_ends_the_search_with_its_results(tmp_path: Path) -> None:
     """Five users fail, and fewer cannot be measured: the answer states both. No other number is measured."""
     path, out = written(tmp_path / "small.yaml", limits={"window": "60s"}), tmp_path / "out"
     wanted = Wanted(first=5, most=5)
@@ -301,7 +301,7 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
 
 
 @pytest.mark.slow
-def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_a_step_keeps_earlier_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As of a server that does not answer any more: in a search what is known, after it the answer."""
     path = written(
         tmp_path / "small.yaml",
@@ -387,7 +387,7 @@ def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, ans
 
 
 @pytest.mark.parametrize("answer", [{"users": 1100}, {"failed_users": 1000}, {"failed_users": None}])
-def test_an_answer_that_its_runs_do_not_have_is_refused(tmp_path: Path, answer: dict[str, Any]) -> None:
+def test_an_answer_that_contradicts_its_runs_is_refused(tmp_path: Path, answer: dict[str, Any]) -> None:
     ended = replace(capacity(Found(1000, 1200, "criteria"), (1000, "passed"), (1200, "failed")), directory=tmp_path)
     write(ended)
     assert read_campaign(tmp_path, Capacity).found == ended.found

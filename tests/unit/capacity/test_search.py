@@ -74,7 +74,7 @@ def numbers(steps: Sequence[CampaignRun]) -> list[int]:
 
 @settings(max_examples=40)
 @given(st.integers(1, 10_000_000), st.integers(1, 10_000_000), st.integers(1, 10_000_000), st.sampled_from((0.05, 0.2)))
-def test_a_server_without_noise_is_found(capacity: int, first: int, most: int, width: float) -> None:
+def test_the_capacity_of_a_server_without_noise_is_found(capacity: int, first: int, most: int, width: float) -> None:
     first, most = min(first, most), max(first, most)
     steps, found = searched(exact(capacity), Settings(first, most, width=width))
     assert len(steps) <= 70
@@ -152,7 +152,7 @@ def test_a_refused_number_is_an_end_of_the_range(capacity: int, first: int, fewe
     st.integers(2, 7),
     st.integers(1, 100),
 )
-def test_any_refused_numbers_end_in_an_answer(results: list[Result], every: int, first: int) -> None:
+def test_a_search_with_any_refused_numbers_ends_in_an_answer(results: list[Result], every: int, first: int) -> None:
     given_results = iter(results)
     searched(lambda _: next(given_results), Settings(first, 500), lambda users: users % every == 0 and users != first)
 
@@ -163,7 +163,7 @@ def test_any_refused_numbers_end_in_an_answer(results: list[Result], every: int,
     st.integers(1, 100),
     st.integers(100, 5000),
 )
-def test_any_results_end_in_an_interval_that_they_allow(results: list[Result], first: int, most: int) -> None:
+def test_any_results_end_in_a_consistent_interval(results: list[Result], first: int, most: int) -> None:
     """The end comes, both ends have evidence, and the search resumed after each step goes the same way.
 
     `limit`: the largest number passed. `criteria`: nothing between the ends is undecided, or they are near.
@@ -244,12 +244,12 @@ def test_two_of_three_results_decide(results: list[Result], decided: Result | No
         ([UNDECIDED] * 5, False),
     ],
 )
-def test_an_end_needs_evidence(results: list[Result], enough: bool) -> None:
+def test_an_end_needs_a_clear_majority_of_results(results: list[Result], enough: bool) -> None:
     steps = [measured(7, result) for result in results]
     assert established([measured(8, FAILED), *steps], 7) == enough
 
 
-def test_the_evidence_errs_rarely_by_definition() -> None:
+def test_majorities_of_a_fair_coin_are_as_rare_as_stated() -> None:
     """All sequences of a fair coin: the share of those that ever are evidence is that of the documentation."""
     wrong, open_ = 0.0, [((), 1.0)]
     for _ in range(9):
@@ -265,7 +265,7 @@ def test_the_evidence_errs_rarely_by_definition() -> None:
     assert wrong == 1 / 32 + 5 / 512
 
 
-def test_a_last_pass_that_was_luck_is_withdrawn() -> None:
+def test_a_lucky_last_pass_is_withdrawn() -> None:
     """1250 users pass once by luck; measured again, they fail twice, and the search goes on below."""
     lucky = iter([PASSED])
 
@@ -278,7 +278,7 @@ def test_a_last_pass_that_was_luck_is_withdrawn() -> None:
     assert [step.result for step in steps if step.users == 1250] == [PASSED, *[FAILED] * 8]
 
 
-def test_lost_mail_with_a_number_that_passed_is_out_voted_by_no_run() -> None:
+def test_lost_mail_fails_a_number_despite_passes() -> None:
     """With a larger number, it is a reason for that number's failure."""
     for broken, stopped_by in ((1250, "broken"), (1500, "criteria")):
         lossy = iter([True])
@@ -292,7 +292,7 @@ def test_lost_mail_with_a_number_that_passed_is_out_voted_by_no_run() -> None:
         assert (interval(steps, found) is None) == (stopped_by == "broken")
 
 
-def test_two_states_by_turns_are_no_capacity() -> None:
+def test_a_server_that_alternates_between_two_states_has_no_capacity() -> None:
     """A server whose every second run is worse shows both ends both states."""
     for phase in (0, 1):
         runs = count(phase)
@@ -304,7 +304,7 @@ def test_two_states_by_turns_are_no_capacity() -> None:
         assert found.stopped_by != "criteria" or (found.low or 0) <= 1000
 
 
-def test_void_steps_say_nothing_about_a_number() -> None:
+def test_void_steps_are_repeated() -> None:
     """It is measured again, also as an end of the interval."""
     in_between = iter([PASSED, VOID, PASSED, VOID, *[PASSED] * 3])
     steps, found = searched(lambda users: next(in_between) if users == 10 else FAILED, Settings(10, 11))
@@ -426,7 +426,7 @@ def test_a_criterion_without_a_figure_is_no_failure_of_the_server(
     ("findings", "broken"),
     [([], True), ([LOAD, ABORT], False), ([GENERATOR_LATE], False), ([FAULT], False), ([GENERATOR_LATE, STATE], True)],
 )
-def test_a_run_that_may_not_be_believed_does_not_accuse(findings: list[Finding], broken: bool) -> None:
+def test_an_invalid_run_does_not_blame_the_server(findings: list[Finding], broken: bool) -> None:
     """Mail that an early end or a late generator left counts for nothing; a broken rule does."""
     criteria = [CriterionResult("delivery.undelivered_at_end", {"max": 0}, 3.0)]
     found = Summary(verdict(criteria, findings), criteria, summary(4, True).figures)
@@ -542,7 +542,7 @@ def test_the_plan_of_one_seed_is_the_same_in_all_steps() -> None:
 @pytest.mark.parametrize(
     ("figures", "nearest"), [([-5.0], None), ([0.0], None), ([-5.0, 3.0], 0.3), ([math.inf], None)]
 )
-def test_a_search_takes_the_logarithm_of_positive_figures_only(figures: list[float], nearest: float | None) -> None:
+def test_figures_of_zero_have_no_logarithm(figures: list[float], nearest: float | None) -> None:
     """A probe may measure a temperature below 0."""
     criteria = [CriterionResult("probes.x.y.max", {"max": 10.0}, figure) for figure in figures]
     assert nearest_to_failure(criteria, PASSED) == nearest

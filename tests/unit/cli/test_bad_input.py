@@ -115,11 +115,11 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("client", "--cluster", "127.0.0.1:1", "--name", "a-1", "--runs", "/proc/x"), "--runs /proc/x: expected"),
     ],
 )
-def test_wrong_arguments(capsys: Capture, arguments: tuple[str, ...], says: str) -> None:
+def test_wrong_arguments_are_rejected(capsys: Capture, arguments: tuple[str, ...], says: str) -> None:
     assert says in refusal(capsys, *arguments)
 
 
-def test_each_command_says_what_it_is_for(capsys: Capture) -> None:
+def test_each_command_has_a_help_text(capsys: Capture) -> None:
     for arguments, named in ((["--help"], VERBS), *(([verb, "--help"], (verb,)) for verb in VERBS)):
         with pytest.raises(SystemExit) as end:
             main(arguments)
@@ -129,13 +129,13 @@ def test_each_command_says_what_it_is_for(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("verb", ["run", "plan", "init"])
-def test_a_wrong_file_is_one_line_of_each_command(capsys: Capture, verb: str) -> None:
+def test_each_command_rejects_a_wrong_file_in_one_line(capsys: Capture, verb: str) -> None:
     """It names file and key, without control characters."""
     Path("own.yaml").write_text(f'server: embedded\n"\\e[31m": x\n{GROUP}', encoding="utf-8")
     assert refusal(capsys, verb, "own.yaml").startswith("loadsim: own.yaml: \\x1b[31m: expected one of the keys")
 
 
-def test_an_authority_that_is_none(capsys: Capture) -> None:
+def test_a_ca_file_without_certificates_is_rejected(capsys: Capture) -> None:
     Path("ca.pem").write_text("hello")
     line = refusal(capsys, "run", on(1, 1, endpoints={"imap": {"tls": "implicit", "ca_file": "ca.pem"}}))
     assert re.search(r"ca_file: expected a readable file of PEM certificates, found \S+/ca\.pem: none in it$", line)
@@ -148,13 +148,13 @@ def test_an_embedded_server_cannot_be_initialised(capsys: Capture) -> None:
         assert refusal(capsys, verb, written()).startswith(f"loadsim: own: {expected}")
 
 
-def test_a_monitor_that_cannot_begin_writes_nothing(capsys: Capture) -> None:
+def test_a_monitor_that_cannot_start_writes_nothing(capsys: Capture) -> None:
     """Without a probe, and with a wrong name."""
     assert "at least one probe" in refusal(capsys, "monitor", "--name", "mx1")
     assert "--name: expected a-z, 0-9 and -" in refusal(capsys, "monitor", "--probe", "host", "--name", "MX 1")
 
 
-def test_a_monitor_whose_stream_is_not_taken_ends(place: Path, capsys: Capture) -> None:
+def test_a_monitor_with_a_closed_stream_ends(place: Path, capsys: Capture) -> None:
     """Its output takes the header of the log, and no sample: it ends by itself, and not well."""
     kept, (soft, hard) = os.dup(1), resource.getrlimit(resource.RLIMIT_FSIZE)
     with (place / "stream").open("wb") as stream:
@@ -193,7 +193,7 @@ def test_a_missing_standard_stream_is_the_null_device(closed: bool, monkeypatch:
         ("server", "embedded", "own.yaml", "--dir"),
     ],
 )
-def test_places_that_cannot_be_written_to(capsys: Capture, command: tuple[str, ...], where: str) -> None:
+def test_unwritable_places_are_rejected(capsys: Capture, command: tuple[str, ...], where: str) -> None:
     """A file, what lies below a file, and what the system refuses, are told with the place and the reason."""
     Path("file").touch()
     written()
@@ -201,7 +201,7 @@ def test_places_that_cannot_be_written_to(capsys: Capture, command: tuple[str, .
 
 
 @pytest.mark.parametrize("verb", ["run", "init", "clean"])
-def test_source_addresses_of_others(capsys: Capture, verb: str) -> None:
+def test_source_addresses_of_other_machines_are_rejected(capsys: Capture, verb: str) -> None:
     """No verb begins to connect from an address that is not this machine's (RFC 5737: it is nobody's)."""
     path = on(1, 1, client={"source_addresses": ["192.0.2.1"]})
     line = refusal(capsys, verb, path)
@@ -210,7 +210,7 @@ def test_source_addresses_of_others(capsys: Capture, verb: str) -> None:
     )
 
 
-def test_an_engine_that_cannot_begin_leaves_nothing(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_cannot_start_leaves_nothing(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line of the engine that cannot make its log is the command's; what others had made by then goes."""
     reluctant = (
         "import json, pathlib, sys\n"
@@ -229,7 +229,7 @@ def test_an_engine_that_cannot_begin_leaves_nothing(capsys: Capture, monkeypatch
     assert list(Path().iterdir()) == [Path("own.yaml")]
 
 
-def test_an_export_spares_the_table_that_it_reads(capsys: Capture) -> None:
+def test_an_export_does_not_overwrite_its_source(capsys: Capture) -> None:
     """The scenario's own table of accounts is not written over, which would lose the rows that are not used."""
     rows = "user,password\n" + "".join(f"u{index},hunter2\n" for index in range(5))
     Path("accounts.csv").write_text(rows)
@@ -240,7 +240,7 @@ def test_an_export_spares_the_table_that_it_reads(capsys: Capture) -> None:
     assert Path("accounts.csv").read_text() == rows
 
 
-def test_a_name_leads_nowhere(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_a_scenarios_name_cannot_lead_out_of_runs(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """A scenario's name becomes a part of the run directory's name, and no path out of `runs`."""
     made: list[Path] = []
 
@@ -254,7 +254,7 @@ def test_a_name_leads_nowhere(monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
     assert path.parent == Path("runs") and re.fullmatch(r"\d{8}T\d{6}-\.\.-\.\.-a-b-c", path.name)
 
 
-def test_a_directory_of_runs_is_no_run(capsys: Capture) -> None:
+def test_a_directory_of_runs_is_rejected(capsys: Capture) -> None:
     """The newest runs in it are named. A directory whose runs have no logs has none."""
     for name in ("20260101T000000-a", "20260102T000000-b", "20260104T000000-d", "20260103T000000-c"):
         (Path("runs") / name / "logs").mkdir(parents=True)
@@ -396,7 +396,7 @@ TRUST = "; set server.{service}.ca_file to the authority that signed it, and hos
         ("none", "ours", None, SILENT),
     ],
 )
-def test_wrong_tls(
+def test_wrong_tls_settings_are_named_with_a_remedy(
     capsys: Capture,
     tls: dict[str, tuple[Path, SSLContext]],
     service: str,
@@ -434,7 +434,7 @@ def test_wrong_tls(
         ("smtp", imap, " an IMAP server (no SMTP at CONNECT: "),
     ],
 )
-def test_what_is_no_mail_server(capsys: Capture, service: str, handler: Handler, says: str) -> None:
+def test_a_server_of_another_protocol_is_named(capsys: Capture, service: str, handler: Handler, says: str) -> None:
     """What answers otherwise than a mail server is told with its place and with what it did."""
     handlers: dict[str, Handler] = {"imap": imap, "smtp": smtp} | {service: handler}
     with serving((handlers["imap"], None), (handlers["smtp"], None)) as ports:
@@ -467,7 +467,7 @@ def test_wrong_probes_are_named_together_before_anything_is_planned(capsys: Capt
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])
-def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
+def test_an_unreachable_server_is_one_line(capsys: Capture, verb: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         port = taken.getsockname()[1]
@@ -480,7 +480,7 @@ def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
 
 
 @pytest.mark.parametrize(("verb", "service", "other"), [("check", "smtp", "IMAP"), ("init", "imap", "SMTP")])
-def test_swapped_ports(capsys: Capture, verb: str, service: str, other: str) -> None:
+def test_swapped_ports_are_named(capsys: Capture, verb: str, service: str, other: str) -> None:
     with serving((smtp, None), (imap, None)) as ports:
         line = refusal(capsys, verb, on(*ports))
     assert line.startswith(f"loadsim: server: {service}: expected a mail server at ")
@@ -505,7 +505,7 @@ def no_account(user: str, place: str = "the scenario") -> str:
     ],
 )
 @pytest.mark.parametrize("verb", ["check", "init"])
-def test_the_source_of_a_wrong_password(
+def test_the_source_of_a_wrong_password_is_named(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, verb: str, source: dict[str, str], named: str
 ) -> None:
     """It is named, unlike the password, on a refused log-on at either service; the account may be missing, too."""
@@ -530,7 +530,7 @@ def lets_in(*numbers: int) -> tuple[Handler, SSLContext | None]:
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])
-def test_more_users_than_accounts(capsys: Capture, verb: str) -> None:
+def test_more_users_than_accounts_are_rejected(capsys: Capture, verb: str) -> None:
     """The line names the last account, which is missing, and one that is not."""
     forty = [{"profile": "loadsim-5.5/light", "users": 40}]
     with serving(lets_in(*range(1, 31)), (smtp, None)) as ports:
@@ -541,7 +541,7 @@ def test_more_users_than_accounts(capsys: Capture, verb: str) -> None:
     assert line.endswith("; account user1 (user1@loadsim.test) logs on"), line
 
 
-def test_submission_is_refused(capsys: Capture) -> None:
+def test_a_refused_submission_is_one_line(capsys: Capture) -> None:
     """A refused AUTH is told with account and answer, on one line, and without the credentials that it repeats."""
     said = partial(smtp, log_on=lambda plain: b"535-5.7.8 wrong:\r\n535 5.7.8 " + plain + b"\x1b[2J")
     with serving((imap, None), (said, None)) as ports:
@@ -552,7 +552,7 @@ def test_submission_is_refused(capsys: Capture) -> None:
     )
 
 
-def test_what_a_server_says_is_one_printable_line() -> None:
+def test_a_servers_text_is_one_printable_line() -> None:
     """Line ends, control sequences and signs that turn the way of writing become harmless; the length is bounded."""
     assert printable("plain \u00fc") == "plain \u00fc"
     assert printable("a\r\nb\tc\x1b[2J\u202e\udcff") == "a  b c\\x1b[2J\\u202e\\udcff"
@@ -562,7 +562,7 @@ def test_what_a_server_says_is_one_printable_line() -> None:
     assert str(ServerLost("BYE", "x\ny")) == "BYE: x y"
 
 
-def test_events_stay_one_line_each() -> None:
+def test_a_servers_text_cannot_split_an_event() -> None:
     """A server's text cannot end a line of events.jsonl, nor hold what a terminal would obey."""
     with Path("events.jsonl").open("w", encoding="utf-8") as told:
         Events(told).failed("SEND", 1, ServerRefused("550\n", 'no\n{"event": "over"}\x1b[2J\u2028'))
@@ -603,7 +603,7 @@ def test_a_request_to_end_before_the_load_gets_one_line(
     assert sorted(Path().rglob("*")) == before
 
 
-def test_a_server_that_is_asked_over_and_over_ends_well() -> None:
+def test_a_server_ends_with_success_after_repeated_signals() -> None:
     """That is how it is stopped: exit status 0, and nothing stays of it."""
     where: list[Path] = []
 
@@ -637,12 +637,14 @@ def asked(
 
 
 @pytest.mark.parametrize(("word", "meant"), [("--pni", "--pin"), ("-pin", "--pin"), ("--engine-s=2", "--engines")])
-def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str, meant: str) -> None:
+def test_a_mistyped_option_has_a_suggestion(capsys: Capture, word: str, meant: str) -> None:
     assert f": {word} (perhaps {meant}); see loadsim run --help" in refusal(capsys, "run", "quickstart", word)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_letters_that_a_terminal_does_not_have_end_no_command(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+def test_characters_missing_in_the_terminals_encoding_are_escaped(
+    monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
     """Neither the letters of a name, nor a path that is no text, turns an answer into a bug of ours."""
     name = os.fsdecode(b"\xce\xb1\xff")
     Path(name).mkdir()
@@ -663,7 +665,7 @@ def test_letters_that_a_terminal_does_not_have_end_no_command(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_at_standard_output_is_no_bug(unbuffered: str) -> None:
+def test_a_full_standard_output_is_one_line(unbuffered: str) -> None:
     """Found at the write, or at the end of the process, which only a process has."""
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(

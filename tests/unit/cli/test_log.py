@@ -48,13 +48,13 @@ def run_log(*arguments: str | Path) -> int:
     ("text", "expected"),
     [("1:00", 3600), ("0:05", 300), ("0:00:30", 30), ("12:34:56.5", 45296.5), ("90", 90), ("1.5", 1.5)],
 )
-def test_instants_are_lslogs_or_seconds(text: str, expected: float) -> None:
+def test_instants_are_times_of_day_or_seconds(text: str, expected: float) -> None:
     """h:mm as LsLog has it, h:mm:ss, or seconds from the start."""
     assert instant_s(text) == expected
 
 
 @pytest.mark.parametrize("text", ["1:60", "1:0", "-5", "1:00:60", "4h", "", "nan", "1:00:00:00"])
-def test_other_instants_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_instants_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit status 2, and what was expected."""
     with pytest.raises(SystemExit) as ended:
         run_log("answer", tmp_path, f"--begin={text}")
@@ -79,7 +79,7 @@ def test_answer_prints_the_table_and_returns_the_verdict(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("took_ms", "limits", "expected"), [(10, {"hits": 1}, 0), (1500, {"hits": 1}, 1), (1500, {"hits": 2}, 3)]
 )
-def test_exit_statuses_of_answer(tmp_path: Path, took_ms: float, limits: dict[str, int], expected: int) -> None:
+def test_answer_has_its_exit_statuses(tmp_path: Path, took_ms: float, limits: dict[str, int], expected: int) -> None:
     write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 0, took_ms)], DELIVERED, header={"limits": limits})
     assert run_log("answer", tmp_path) == expected
 
@@ -117,7 +117,7 @@ def test_weights_of_tasks_that_no_log_has_are_refused(tmp_path: Path) -> None:
         ("text.tlog", "expected a timing log, found another kind of file"),
     ],
 )
-def test_what_is_no_log_is_one_line(tmp_path: Path, verb: str, name: str, says: str) -> None:
+def test_anything_but_a_log_is_refused_in_one_line(tmp_path: Path, verb: str, name: str, says: str) -> None:
     (tmp_path / "empty-directory").mkdir()
     (tmp_path / "empty.tlog").write_bytes(b"")
     (tmp_path / "text.tlog").write_text("no log\n", encoding="utf-8")
@@ -127,7 +127,7 @@ def test_what_is_no_log_is_one_line(tmp_path: Path, verb: str, name: str, says: 
 
 
 @pytest.mark.parametrize(("kept", "facts", "status"), [(None, {}, 0), (-1, {}, 1), (None, {"start_ns": 9}, 1)])
-def test_an_export_of_an_incomplete_log_says_so(
+def test_an_export_of_an_incomplete_log_has_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: int | None, facts: dict[str, int], status: int
 ) -> None:
     path = write_sample(tmp_path / "a.tlog", [done("READ", 0, 10)], **({"facts": facts} if facts else {}))
@@ -184,7 +184,7 @@ def test_csv_has_mails_commands_and_samples_of_health_too(tmp_path: Path, capsys
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_is_no_error(tmp_path: Path) -> None:
     """`loadsim log export csv ... | head -1` ends quietly, with status 0."""
     write_sample(tmp_path / "a.tlog", [done("READ", number, 1) for number in range(20_000)])
     code = "import sys; from loadsim.cli import main; sys.exit(main())"
@@ -201,7 +201,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     assert (exporting.returncode, errors) == (0, b"")
 
 
-def test_a_window_that_ends_before_it_begins_is_one_line(tmp_path: Path) -> None:
+def test_a_window_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
     log = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
     with pytest.raises(LogError, match="expected a start before its end, found 200 s to 100 s"):
         run_log("answer", log, "--begin", "200")
@@ -220,7 +220,7 @@ def test_an_empty_run_has_an_answer_without_a_score(tmp_path: Path, capsys: pyte
     assert "the logs hold no task: there is no score" in capsys.readouterr().out
 
 
-def test_check_says_what_a_log_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_counts_the_records_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mails = [event("accepted", "n1.0", 2, 2000)]
     path = write_sample(tmp_path / "a.tlog", [done("LOGON", -500, 1), done("READ", 1000, 250)], mails)
     size = path.stat().st_size
@@ -230,7 +230,7 @@ def test_check_says_what_a_log_holds(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
 
 
-def test_check_tells_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_damage_and_missing_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A flipped bit, an engine without an end, no log: each has its line."""
     whole = write_sample(tmp_path / "a.tlog", [done("READ", 1000, 250)])
     data = bytearray(whole.read_bytes())

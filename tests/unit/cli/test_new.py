@@ -27,7 +27,7 @@ def made(*words: str) -> Scenario:
     return load_scenario("own.yaml")
 
 
-def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> None:
+def test_without_options_the_scenario_is_for_this_machine(capsys: Capture) -> None:
     """The next commands are printed, and nothing secret is written."""
     scenario = made()
     assert (scenario.name, scenario.users, scenario.domain) == ("own", 200, "loadsim.test")
@@ -46,7 +46,7 @@ def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> No
 
 
 @pytest.mark.parametrize("users", [20, 50])
-def test_the_first_try_is_one_that_run_accepts(capsys: Capture, users: int) -> None:
+def test_a_first_try_is_suggested_only_if_run_accepts_it(capsys: Capture, users: int) -> None:
     """With so few users that it would be refused, there is none."""
     made("--users", str(users))
     shorter = load_scenario("own.yaml", TRY_OPTIONS.replace("--set ", "").split(), passwords=False)
@@ -83,7 +83,7 @@ def test_log_on_names_may_be_addresses(domain: tuple[str, ...]) -> None:
     assert scenario.account(7).login == scenario.account(7).address == "user00007@example.org"
 
 
-def test_another_machine_is_sampled_there() -> None:
+def test_a_remote_server_is_sampled_by_a_monitor() -> None:
     """This machine's figures would be taken for the server's. A comment declares a monitor on the other one."""
     scenario = made("--host", "mail.example.com", "--tls", "implicit")
     assert scenario.probes == {}
@@ -109,7 +109,7 @@ def test_a_file_that_exists_is_not_changed(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("option", "value"), [("--host", "a b"), ("--tls", "ssl"), ("--imap-port", "70000"), ("--users", "one")]
 )
-def test_an_option_that_cannot_be_used_is_refused(option: str, value: str, capsys: Capture) -> None:
+def test_an_unusable_option_is_refused(option: str, value: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as end:
         main(["new", "own", option, value])
     assert end.value.code == 2
@@ -121,7 +121,7 @@ def test_an_option_that_cannot_be_used_is_refused(option: str, value: str, capsy
     "words",
     [("--user", "everybody"), ("--domain", "a@b"), ("--domain", "example.com", "--user", "u{index}@example.org")],
 )
-def test_nothing_is_left_of_a_scenario_that_cannot_be_read(words: tuple[str, ...], capsys: Capture) -> None:
+def test_an_unreadable_scenario_leaves_no_file(words: tuple[str, ...], capsys: Capture) -> None:
     assert main(["new", "own", *words]) == 2
     assert capsys.readouterr().err.startswith("loadsim: own.yaml: ")
     assert not Path("own.yaml").exists()

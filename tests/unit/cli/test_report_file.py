@@ -59,7 +59,7 @@ def test_a_report_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
     assert [(each.name, each.read_text()[:4]) for each in tmp_path.iterdir()] == [("gate.html", "<!DO")]
 
 
-def test_a_pipe_gets_the_report_and_stays(tmp_path: Path) -> None:
+def test_a_report_is_written_into_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "gate.md")
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -74,9 +74,7 @@ def test_a_pipe_gets_the_report_and_stays(tmp_path: Path) -> None:
     ("name", "says"),
     [("no/a.md", "No such directory"), ("run/logs.md", "a directory"), (f"{'x' * 300}.md", "File name too long")],
 )
-def test_a_place_that_cannot_be_written_is_refused_before_any_work(
-    place: Path, capsys: Capture, name: str, says: str
-) -> None:
+def test_an_unwritable_place_is_refused_before_any_work(place: Path, capsys: Capture, name: str, says: str) -> None:
     """No log is read: this one is none. A run that is missing is named first."""
     (place / "run" / "logs.md").mkdir()
     (place / "run" / "logs" / "c1.0.tlog").write_bytes(b"no log")

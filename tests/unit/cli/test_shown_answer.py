@@ -80,7 +80,7 @@ def test_times_have_the_digits_that_matter(time_ms: float | None, shown: str) ->
 
 
 @given(st.floats(0, 1e9))
-def test_a_shown_time_is_near(time_ms: float) -> None:
+def test_a_shown_time_is_rounded_by_at_most_its_last_digit(time_ms: float) -> None:
     """Within half a per cent, or half of the last digit."""
     number, unit = duration(time_ms).split()
     shown_ms = float(number.replace(",", "")) * (1000 if unit == "s" else 1)
@@ -96,7 +96,7 @@ def test_missed_criteria_have_the_names_of_their_figures(tmp_path: Path) -> None
     ]
 
 
-def test_an_early_end_is_no_miss(tmp_path: Path) -> None:
+def test_an_early_end_is_not_shown_as_a_missed_criterion(tmp_path: Path) -> None:
     """What was not measured, is infinite or was left at the end is not judged; a figure that missed is."""
     limits = {"score_ms": {"max": 100}, "response_score_ms": {"max": 100}, "delivery.undelivered_at_end": {"max": 0}}
     mails = [event("accepted", "a.1", 2, 1, "individual"), event("accepted", "a.2", 2, 1, "individual")]
@@ -123,7 +123,7 @@ def test_an_early_end_is_no_miss(tmp_path: Path) -> None:
         assert "; the run ended early and did not wait for its last mail\n" in text
 
 
-def test_colour_only_on_a_terminal(two_clients: Summary, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_are_for_terminals_only(two_clients: Summary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is coloured in a pipe, with NO_COLOR, or on a dumb terminal; the text is the same."""
 
     class Terminal(io.StringIO):

@@ -57,7 +57,7 @@ def _python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_commands_import_what_they_need_when_they_need_it() -> None:
+def test_commands_import_only_what_they_need() -> None:
     made = _python(START, *NOT_IMPORTED)
     assert made.stderr == ""
     imported = {name: {*modules} for name, *modules in map(str.split, made.stdout.splitlines())}
@@ -66,7 +66,7 @@ def test_commands_import_what_they_need_when_they_need_it() -> None:
 
 
 @pytest.mark.slow
-def test_the_answer_of_a_log_reads_no_scenario(tmp_path: Path) -> None:
+def test_log_answer_imports_no_scenario_code(tmp_path: Path) -> None:
     """Its header has all that the scenario states."""
     log = write_sample(tmp_path / "c1.tlog", [done("READ", 1000 * second, 5) for second in range(1, 90)])
     made = _python(ANSWER, str(log))

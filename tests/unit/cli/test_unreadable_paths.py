@@ -61,7 +61,7 @@ def unseen(request: pytest.FixtureRequest, place: Path) -> tuple[str, str]:
         "topology export own.yaml --format csv --out {}/x",
     ],
 )
-def test_the_reason_is_given_before_any_work(
+def test_an_unreadable_path_is_refused_before_any_work(
     unseen: tuple[str, str], command: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, reason = unseen

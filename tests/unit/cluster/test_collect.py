@@ -164,7 +164,7 @@ def test_a_run_that_did_not_begin_is_removed_where_it_can_be(runs: Path) -> None
     assert not (runs / RUN).exists()
 
 
-def test_a_file_that_becomes_shorter_is_not_taken_for_whole(runs: Path, out: Path) -> None:
+def test_a_file_that_shrinks_during_collection_is_rejected(runs: Path, out: Path) -> None:
     class Emptied(Agent):
         async def read_file(self, run: str, file: str, offset: int, length: int) -> bytes:
             return await super().read_file(run, file, offset, length) if offset == 0 else b""
@@ -190,7 +190,7 @@ def test_a_broken_connection_costs_one_piece(runs: Path, out: Path) -> None:
     assert not (runs / RUN).exists()
 
 
-def test_a_client_out_of_reach_keeps_everything(runs: Path, out: Path) -> None:
+def test_an_unreachable_client_keeps_its_files(runs: Path, out: Path) -> None:
     """The next time only the files that are missing come."""
     agent = Telling(runs)
     agent.cuts = set(range(6, 20))
@@ -205,7 +205,7 @@ def test_a_client_out_of_reach_keeps_everything(runs: Path, out: Path) -> None:
     assert "events.jsonl" not in {file for file, _ in agent.asked}
 
 
-def test_a_disk_here_that_takes_no_more(runs: Path, out: Path) -> None:
+def test_a_full_disk_at_the_controller_leaves_the_files_on_the_client(runs: Path, out: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5 * PIECE_BYTES, hard))  # what the kernel lets a file grow to
     try:
@@ -216,7 +216,7 @@ def test_a_disk_here_that_takes_no_more(runs: Path, out: Path) -> None:
     assert_kept(runs)
 
 
-def test_what_is_still_written_is_not_lost(runs: Path, out: Path) -> None:
+def test_a_log_that_still_grows_is_kept_and_collected_later(runs: Path, out: Path) -> None:
     """A log that grows meanwhile, by an engine whose machine process was killed, is kept and comes later."""
     log = runs / RUN / "logs/one.1.tlog"
     more = os.urandom(PIECE_BYTES + 1)
@@ -236,7 +236,7 @@ def test_what_is_still_written_is_not_lost(runs: Path, out: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_unknown_running_and_foreign_files_are_refused(tmp_path: Path) -> None:
     """A run that is not there or still goes on, names that lead elsewhere, and files that are no machine's."""
     runs, out = tmp_path / "runs", tmp_path / "out"
     stranger = runs / "run-2" / "logs" / "other.1.tlog"
@@ -271,7 +271,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["one.1.tlog", "two.1.tlog"])
-def test_nothing_comes_among_the_logs_of_another_run(runs: Path, out: Path, name: str) -> None:
+def test_logs_of_another_run_are_not_mixed_or_overwritten(runs: Path, out: Path, name: str) -> None:
     """They have the names of ours, and would be gone; or they have not, and would be answered with ours as one run."""
     theirs = out / "logs" / name
     write_sample(theirs, header={"run": "run-0"})
@@ -282,7 +282,7 @@ def test_nothing_comes_among_the_logs_of_another_run(runs: Path, out: Path, name
     assert_kept(runs)
 
 
-def test_two_that_collect_into_one_place_do_not_mix(runs: Path, out: Path) -> None:
+def test_a_second_collection_into_one_directory_is_refused(runs: Path, out: Path) -> None:
     """Who comes second is refused; the client keeps what it has."""
     with (out / f"logs/one.1.tlog{PARTIAL}").open("ab") as theirs:
         theirs.write(b"half")
@@ -296,7 +296,7 @@ def test_two_that_collect_into_one_place_do_not_mix(runs: Path, out: Path) -> No
     assert_collected(out)
 
 
-def test_a_client_keeps_everything_until_it_is_on_the_stations_disk(
+def test_a_client_keeps_its_files_until_the_controller_has_synced_them(
     runs: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files, and the directories in which their names are: after a power cut, neither would be there."""

@@ -28,7 +28,7 @@ def shown(home: Path, **variables: str) -> list[Any]:
     return found
 
 
-def test_settings_of_the_user_are_for_their_own_clusters(tmp_path: Path) -> None:
+def test_a_users_dask_settings_do_not_apply(tmp_path: Path) -> None:
     """No file, even a malformed one, and no variable applies; later imports find both unchanged."""
     directory = tmp_path / ".config/dask"
     plain = shown(tmp_path)

@@ -35,13 +35,13 @@ def test_users_and_engines_go_by_cores() -> None:
         ({"runs": {"old": False, "new": True}}, "client b: expected nothing at work there, found run new"),
     ],
 )
-def test_who_does_not_fit_is_named(changes: dict[str, object], said: str) -> None:
+def test_unsuitable_clients_are_named(changes: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         fit_clients({"a": about(runs={"old": False}), "b": about(**changes)})
     assert str(refusal.value) == said
 
 
-def test_room_is_looked_for_at_each_client_and_here() -> None:
+def test_disk_space_is_checked_on_each_client_and_at_the_controller() -> None:
     """Each has its own logs, and all come here."""
     clients = [joined("a"), joined("b", free_bytes=50 * MIB)]
     check_room(clients, {"a": 50 * MIB, "b": 50 * MIB}, "here", 100 * MIB)

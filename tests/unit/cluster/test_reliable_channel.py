@@ -55,7 +55,7 @@ STEPS = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(STEPS, max_size=60))
-def test_each_line_is_heard_once_and_in_order(steps: list[tuple[str, int, int]]) -> None:
+def test_each_line_is_delivered_once_and_in_order(steps: list[tuple[str, int, int]]) -> None:
     """Lines are said, arrive, are late or lost with connections, in any order; a last connection brings the rest."""
     both = Ends()
     said: tuple[list[bytes], list[bytes]] = ([], [])
@@ -81,7 +81,7 @@ def test_each_line_is_heard_once_and_in_order(steps: list[tuple[str, int, int]])
     assert all(end.all_acknowledged for end in both.ends)
 
 
-def test_of_passing_lines_the_newest_is_said() -> None:
+def test_only_the_newest_replaceable_line_is_sent() -> None:
     """Without a connection, of ten passing lines one waits, behind what was said before it; later all are said."""
     both = Ends()
     for number in range(10):
@@ -100,7 +100,7 @@ def test_of_passing_lines_the_newest_is_said() -> None:
     ]
 
 
-def test_no_more_is_said_than_the_other_end_keeps_up_with() -> None:
+def test_unacknowledged_lines_are_bounded() -> None:
     """Of a thousand lines to an end that hears nothing, a connection carries few; the rest when it hears again."""
     both = Ends()
     both.connect()
@@ -113,7 +113,7 @@ def test_no_more_is_said_than_the_other_end_keeps_up_with() -> None:
     assert both.heard[1] == [b"%d\n" % number for number in range(1000)]
 
 
-def test_a_line_may_hold_anything_but_its_end() -> None:
+def test_a_line_may_hold_any_byte_but_its_end() -> None:
     """Blanks, and words of the link's own, are the line's."""
     both = Ends()
     both.connect()
@@ -126,7 +126,7 @@ WRONG = [b"heard 3\n", b"heard -1\n", b"3 x\n", b"heard\n", b"\n", b"x y\n", b"h
 
 
 @pytest.mark.parametrize("line", [*WRONG, b"9" * 400 + b" x\n", b"heard " + b"9" * 5000 + b"\n"])
-def test_what_another_link_says_is_refused(line: bytes) -> None:
+def test_lines_of_another_channel_are_rejected(line: bytes) -> None:
     """It has said two lines, of which one was heard, and has heard one. The refusal is a short line."""
     both = Ends()
     both.connect()
@@ -139,7 +139,7 @@ def test_what_another_link_says_is_refused(line: bytes) -> None:
         both.ends[0].feed(line)
 
 
-def test_whoever_is_there_is_heard_of() -> None:
+def test_unanswered_beats_are_counted_until_the_peer_answers() -> None:
     """Beats without an answer are counted; one of the other end's is an answer as a line is. Acknowledgements, too."""
     both = Ends()
     for number in range(1, 4):

@@ -56,7 +56,7 @@ def against(base: list[Path], new: list[Path], **options: Any) -> tuple[Finding,
     return refusal.value.findings
 
 
-def test_the_text_is_the_golden_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_the_text_equals_the_golden_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """READ takes 20 % longer and is found, SEND the same and is not; the figures were computed with SciPy, as well.
 
     Base: 100, 102, 104.04 ms and 50, 51, 52.02 ms; new: 120, 122.4, 124.848 ms and 52.02, 51, 50 ms.
@@ -77,7 +77,7 @@ def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
     ]
 
 
-def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> None:
+def test_a_task_missing_in_some_run_is_named_and_not_compared(tmp_path: Path) -> None:
     """Without hits in one run it has no time there; the others are compared."""
     browse = [done("BROWSE", 2000, 30), *(done("READ", 1000 * at, 100) for at in range(1, 6))]
     base = [write_run(tmp_path, "b1", tasks=browse), write_run(tmp_path, "b2", send_ms=None)]
@@ -106,7 +106,7 @@ def side_of(place: Path, side: str, took_ms: float, unanswered: int, of: int = 1
     ]
 
 
-def test_who_refuses_quickly_is_not_faster_and_does_not_pass(tmp_path: Path) -> None:
+def test_a_server_that_refuses_quickly_is_not_faster_and_fails(tmp_path: Path) -> None:
     """Half of the READs are refused, and the others take 60 % of the time: the new server fails."""
     base, new = side_of(tmp_path, "base", 100, 0), side_of(tmp_path, "new", 60, 50)
     found = compare_runs(base, new, max_regression=0.05)
@@ -120,7 +120,7 @@ def test_who_refuses_quickly_is_not_faster_and_does_not_pass(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("unanswered", [[50], [0, 0, 30]])
-def test_what_one_run_did_not_answer_is_no_proof_and_no_pass(tmp_path: Path, unanswered: list[int]) -> None:
+def test_failures_of_a_single_run_are_undecided(tmp_path: Path, unanswered: list[int]) -> None:
     """Half of the READs of a single run; a third of those of one of three, which differ by as much among themselves."""
     base = side_of(tmp_path, "base", 100, 0, runs=len(unanswered))
     new = [
@@ -133,7 +133,7 @@ def test_what_one_run_did_not_answer_is_no_proof_and_no_pass(tmp_path: Path, una
     assert decided(found)["failures of READ"] == "undecided"
 
 
-def test_the_interval_of_a_difference_of_shares() -> None:
+def test_a_difference_of_shares_has_its_interval() -> None:
     """Runs of a thousand of which some are not answered: by Welch's test, told by hand.
 
     10, 20, 30 and 50, 60, 70: 40 apart, with an error of 10 * sqrt(2 / 3) = 8.16. Of each variance, 100, chance among a
@@ -155,7 +155,7 @@ def test_the_interval_of_a_difference_of_shares() -> None:
     assert (unanswered([0], [0]).allowed, FailureRates([], [Counts(100, 0)]).allowed) == (0.01, 0.05)
 
 
-def test_who_answers_more_is_not_slower(tmp_path: Path) -> None:
+def test_a_server_that_answers_more_is_not_slower(tmp_path: Path) -> None:
     """The old server left half of its READs unanswered and was fast with the rest: the new one has not failed."""
     found = compare_runs(side_of(tmp_path, "base", 60, 50), side_of(tmp_path, "new", 100, 0), max_regression=0.05)
     assert (found.document["decision"], found.exit_status, found.document["more_repeats"]) == ("undecided", 4, None)
@@ -166,7 +166,7 @@ def test_who_answers_more_is_not_slower(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("unanswered", "of", "expected"), [(1, 20, "undecided"), (1, 100, "undecided"), (0, 100, "passed")]
 )
-def test_one_failure_is_chance(tmp_path: Path, unanswered: int, of: int, expected: str) -> None:
+def test_one_failure_is_undecided(tmp_path: Path, unanswered: int, of: int, expected: str) -> None:
     """One in a hundred is no more than the criteria allow, but three more do not show that it is no more."""
     base, new = side_of(tmp_path, "base", 100, 0, of), side_of(tmp_path, "new", 60, unanswered, of)
     found = compare_runs(base, new, max_regression=0.05)
@@ -225,7 +225,7 @@ def test_users_who_wait_longer_do_not_pass(tmp_path: Path) -> None:
         ([6000] * 5, [6000] * 5, "passed", False),
     ],
 )
-def test_criteria_that_new_misses_are_no_pass(
+def test_criteria_missed_by_new_are_no_pass(
     tmp_path: Path, base_late: list[float], new_late: list[float], decision: str, more: bool
 ) -> None:
     """A larger share of new fails if it is significant, and else is undecided, as is what few runs do not exclude."""
@@ -267,7 +267,7 @@ def test_an_infinite_response_score_is_worse_than_any_other(
     assert decided(found)["criteria"] == decision
 
 
-def test_what_has_no_times_at_all_is_still_told(tmp_path: Path) -> None:
+def test_failure_rates_without_any_times_are_compared(tmp_path: Path) -> None:
     """No MOVE was answered by the new server: without a weight it is in no score, and in no row of the table."""
     moves = [done("MOVE", 900 * at, 5) for at in range(100)]
     refused_moves = [move | {"outcome": "refused", "error": "IMAP UID MOVE: NO"} for move in moves]
@@ -278,7 +278,7 @@ def test_what_has_no_times_at_all_is_still_told(tmp_path: Path) -> None:
     assert finding(Code.FAILURE_RATES_DIFFER, "MOVE", base_share=0, new_share=1) in found.figures.findings
 
 
-def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
+def test_drivers_are_compared_each_with_itself(tmp_path: Path) -> None:
     """With two in a run, one's times are never held against the other's; the worse of both decides."""
 
     def run(name: str, imap_ms: float, other_ms: float) -> Path:
@@ -329,7 +329,7 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_compared_is_refused(tmp_path: Path, header: dict[str, Any], code: Code, says: str) -> None:
+def test_incomparable_runs_are_refused(tmp_path: Path, header: dict[str, Any], code: Code, says: str) -> None:
     base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
     new = [write_run(tmp_path, "n1", 101), write_run(tmp_path, "n2", 102, **header)]
     first = against(base, new)[0]
@@ -359,7 +359,7 @@ def test_all_reasons_are_named_at_once(tmp_path: Path) -> None:
     assert str(hits.values["difference"]).startswith("limits.hits: ")
 
 
-def test_another_client_module_is_refused(tmp_path: Path) -> None:
+def test_runs_by_different_drivers_are_refused(tmp_path: Path) -> None:
     base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
     tasks = [done("READ", 1000 * at, 100, protocol="other") for at in range(1, 6)]
     tasks += [done("SEND", 1000, 50, protocol="other")]
@@ -381,7 +381,7 @@ def runs_by(place: Path, driver: str, seeds: tuple[int, ...] = (1,), **header: A
     return found
 
 
-def test_one_load_by_two_drivers(tmp_path: Path) -> None:
+def test_across_drivers_one_load_is_compared(tmp_path: Path) -> None:
     """Compared if that is wanted; the finding says what differs with the drivers."""
     base, new = runs_by(tmp_path, "imap", submission="pipelining"), runs_by(tmp_path, "mapi")
     assert "drivers: imap in imap1 and mapi in mapi1" in refused(base, new)
@@ -401,7 +401,7 @@ def test_across_drivers_delivery_does_not_decide(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seeds", [(1, 2), (2,)])
-def test_across_drivers_the_load_is_the_same(tmp_path: Path, seeds: tuple[int, ...]) -> None:
+def test_across_drivers_each_seed_must_occur_equally_often(tmp_path: Path, seeds: tuple[int, ...]) -> None:
     """Each seed occurs equally often on both sides."""
     base, new = runs_by(tmp_path, "imap"), runs_by(tmp_path, "mapi", seeds)
     (found,) = against(base, new, across_drivers=True)
@@ -465,7 +465,7 @@ def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:
     assert found.values["keys"] == ("run.seed", "server.imap.ignore_capabilities")
 
 
-def test_the_same_run_twice_is_never_two(tmp_path: Path) -> None:
+def test_a_repeated_run_is_refused(tmp_path: Path) -> None:
     """Given twice, copied to another place, or in both sets: refused by its name."""
     one, two, three_ = (write_run(tmp_path, name) for name in ("one", "two", "three"))
     shutil.copytree(one, tmp_path / "copy")
@@ -500,7 +500,7 @@ def test_a_run_without_a_score_is_refused(tmp_path: Path) -> None:
         (3, {"criteria": {"score_ms": {"below": 10}}}, Code.CRITERIA_DIFFER, {"own": "below 10 ms", "run": "n0"}),
     ],
 )
-def test_warnings(
+def test_each_warning_is_shown_once(
     tmp_path: Path, first_hour: int, header: dict[str, Any], code: Code | None, values: Mapping[str, Value]
 ) -> None:
     """What does not forbid a comparison is told, once; where nothing is wrong, nothing is."""
@@ -534,7 +534,7 @@ def test_the_verdict_in_a_sentence(
     assert tone(found) == rating
 
 
-def test_a_pass_says_what_its_runs_do_not_show(tmp_path: Path) -> None:
+def test_a_pass_states_the_failure_rate_that_its_runs_may_hide(tmp_path: Path) -> None:
     """Of what happens in 45 % of runs, five show nothing in 5 % of comparisons: 0.55 ** 5."""
     found = compare_runs(many(tmp_path, "base", 100, 5), many(tmp_path, "new", 100, 5), max_regression=0.1)
     assert found.figures.decision == "passed"
@@ -543,7 +543,7 @@ def test_a_pass_says_what_its_runs_do_not_show(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("runs", "looks", "enough"), [(1, 1, 5), (4, 1, 5), (5, 1, None), (5, 2, 6)])
-def test_fewer_runs_than_can_pass_are_told_how_many_are_enough(
+def test_too_few_runs_to_pass_state_the_number_needed(
     runs: int, looks: int, enough: int | None, tmp_path: Path
 ) -> None:
     """Half of the runs, in none of five: 0.5 ** 5 is 3 %."""
@@ -553,7 +553,7 @@ def test_fewer_runs_than_can_pass_are_told_how_many_are_enough(
     assert (found.decision == "passed") == (enough is None)
 
 
-def test_times_of_runs_that_alternate_decide_nothing(tmp_path: Path) -> None:
+def test_times_of_alternating_runs_decide_nothing(tmp_path: Path) -> None:
     """A warm cache makes each second run 10 % faster, and hides that new is slower by as much."""
     places = [("base", 2 * at, at) for at in range(5)], [("new", 2 * at + 1, at) for at in range(5)]
     base, new = ([write_run(tmp_path, f"{n}{at}", 100 + at / 9, hour=hour) for n, hour, at in each] for each in places)
@@ -563,7 +563,7 @@ def test_times_of_runs_that_alternate_decide_nothing(tmp_path: Path) -> None:
     assert found.figures.more_repeats is None
 
 
-def test_json_is_described_key_by_key(tmp_path: Path, capsys: Capture) -> None:
+def test_each_key_of_the_json_is_documented(tmp_path: Path, capsys: Capture) -> None:
     """Each key of `--json` stands in the reference, and every figure of the text is in it."""
     base, new = (list(map(str, three(tmp_path, side, ms))) for side, ms in (("base", 102), ("new", 122.4)))
     assert main(["compare", "--base", *base, "--new", *new, "--json"]) == 0
@@ -576,7 +576,7 @@ def test_json_is_described_key_by_key(tmp_path: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(("middle_ms", "child"), [(122.4, "failure"), (107.1, "error")])
-def test_junit_says_what_the_exit_status_says(tmp_path: Path, middle_ms: float, child: str) -> None:
+def test_junit_agrees_with_the_exit_status(tmp_path: Path, middle_ms: float, child: str) -> None:
     """A case for each task, and one for each decision, which can fail. Of criteria, three runs decide nothing."""
     base, new = (list(map(str, three(tmp_path, side, ms))) for side, ms in (("base", 102), ("new", middle_ms)))
     file = tmp_path / "compare.xml"
@@ -608,7 +608,7 @@ def test_junit_names_the_criteria_that_decide(tmp_path: Path) -> None:
     assert cases_of(file)["loadsim.compare/criteria"] == ("failure", said)
 
 
-def test_more_looks_are_corrected_for(tmp_path: Path) -> None:
+def test_intervals_are_corrected_for_repeated_looks(tmp_path: Path) -> None:
     base, new = many(tmp_path, "base", 100, 5), many(tmp_path, "new", 110, 5)
     once, often = compare_runs(base, new), compare_runs(base, new, looks=5)
     assert by_name(often, "READ")["p"] == pytest.approx(5 * by_name(once, "READ")["p"])
@@ -616,7 +616,7 @@ def test_more_looks_are_corrected_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("degraded", "decision"), [(0, "passed"), (1, "undecided"), (5, "failed")])
-def test_degraded_runs_of_new_are_no_pass(degraded: int, decision: str, tmp_path: Path) -> None:
+def test_degraded_runs_of_new_do_not_pass(degraded: int, decision: str, tmp_path: Path) -> None:
     sides: dict[str, list[Path]] = {"base": [], "new": []}
     for at in range(5):
         for side, runs in sides.items():

@@ -60,7 +60,7 @@ def names(tree: Mapping[str, Any], above: str = "") -> list[str]:
     ]
 
 
-def test_figures_that_decide_by_misses_alone_are_of_machines_or_follow_from_the_load() -> None:
+def test_only_figures_of_machines_and_of_the_load_decide_by_misses_alone() -> None:
     by_misses = {name for name in names(figures({"imap": ["READ"]}, stress=False)) if kind_of(name) == "missed"}
     of_load = {name for name in by_misses if name.endswith("_per_s")}
     assert {name.partition(".")[0] for name in by_misses - of_load} == {"generator", "lateness_p95_ms", "delivery"}
@@ -69,7 +69,7 @@ def test_figures_that_decide_by_misses_alone_are_of_machines_or_follow_from_the_
     assert {kind_of(name) for name in ("down_share", "sessions_lost", "delivery.duplicates")} == {"share"}
 
 
-def test_late_mail_fails(tmp_path: Path) -> None:
+def test_later_mail_fails_within_the_criterion(tmp_path: Path) -> None:
     """Within the criterion of 60 s on both sides."""
     base, new = side(tmp_path, "base", [0, 0, 0]), side(tmp_path, "new", [54_000, 55_000, 56_000])
     found = compare_runs(base, new, max_regression=0.05)
@@ -81,21 +81,21 @@ def test_late_mail_fails(tmp_path: Path) -> None:
     assert (tone(found), describe_comparison(found).tone) == ("bad", "bad")
 
 
-def test_mail_that_arrives_at_once_is_alike(tmp_path: Path) -> None:
+def test_delivery_times_below_the_least_are_equal(tmp_path: Path) -> None:
     base, new = side(tmp_path, "base", [20, 21, 22]), side(tmp_path, "new", [LEAST_DELIVERY_MS - at for at in range(3)])
     found = compare_runs(base, new, max_regression=0.05)
     (row,) = found.figures.further
     assert (decided(found)[DELIVERY], row.difference.ratio, row.change) == ("passed", 1, None)
 
 
-def test_a_time_that_some_run_lacks_is_no_pass(tmp_path: Path) -> None:
+def test_a_time_missing_in_some_run_does_not_pass(tmp_path: Path) -> None:
     base, new = side(tmp_path, "base", [20] * 3), side(tmp_path, "new", [20] * 2)
     new.append(write_run(tmp_path, "new-2", tasks=[done(task, 1000, 100) for task in ("READ", "SEND")], hour=5))
     assert decided(compare_runs(base, new, max_regression=0.05))[DELIVERY] == "undecided"
 
 
 @pytest.mark.parametrize("measured", [(), ("base",), ("new",), ("base", "new")])
-def test_what_was_not_measured_is_neither_missed_nor_passed(tmp_path: Path, measured: Sequence[str]) -> None:
+def test_an_unmeasured_figure_is_neither_missed_nor_passed(tmp_path: Path, measured: Sequence[str]) -> None:
     """On one side or on both; the figure has no other decision than that of the runs that miss it."""
     name = "probes.postfix.active_messages.p95"
 
@@ -113,7 +113,7 @@ def test_what_was_not_measured_is_neither_missed_nor_passed(tmp_path: Path, meas
     assert found.document["missed_more"] == []
 
 
-def test_a_count_with_a_lower_limit_is_decided_by_who_misses_it(tmp_path: Path) -> None:
+def test_a_count_with_a_lower_limit_is_decided_by_misses(tmp_path: Path) -> None:
     """It has no number of failures: messages to lists may be more than the tasks."""
     name, turns = "delivery.accepted", ((0, 3, 4, 7, 8), (1, 2, 5, 6, 9))
     sides = [
@@ -126,9 +126,7 @@ def test_a_count_with_a_lower_limit_is_decided_by_who_misses_it(tmp_path: Path) 
     ("base", "new", "across", "expected"),
     [(40, 0, False, 4), (0, 40, False, 4), (40, 0, True, 0), (40, 1, False, 0), (0, 0, False, 0)],
 )
-def test_state_checks_of_one_side_only_are_no_pass(
-    tmp_path: Path, base: int, new: int, across: bool, expected: int
-) -> None:
+def test_state_checks_of_one_side_do_not_pass(tmp_path: Path, base: int, new: int, across: bool, expected: int) -> None:
     """Unless they are not of the same driver: only `imap` has them."""
 
     def runs(users: int, turns: Sequence[int]) -> list[Path]:
@@ -149,7 +147,7 @@ def test_state_checks_of_one_side_only_are_no_pass(
         ({"tasks.MOVE.lost": {"max": 90}}, [done("MOVE", 9 * at, 5, outcome="lost") for at in range(50)]),
     ],
 )
-def test_a_criterion_of_ones_own_is_decided_within_its_limits(
+def test_a_users_own_criterion_is_decided_within_its_limits(
     tmp_path: Path, criterion: dict[str, Any], bad: list[dict[str, Any]]
 ) -> None:
     """A time by its ratio, a share and a count by their difference."""
@@ -170,7 +168,7 @@ def test_a_criterion_of_ones_own_is_decided_within_its_limits(
         (1.06, 1.2, 1.051, "failed"),
     ],
 )
-def test_the_interval_decides(low: float, high: float, corrected: float, expected: str) -> None:
+def test_the_interval_and_its_correction_decide(low: float, high: float, corrected: float, expected: str) -> None:
     assert decide(low, high, corrected, 1.05) == expected
 
 
@@ -184,7 +182,7 @@ def test_the_interval_decides(low: float, high: float, corrected: float, expecte
     ],
 )
 @pytest.mark.parametrize("name", [SCORE, RESPONSE_SCORE, DELIVERY])
-def test_all_times_have_one_rule(name: str, factors: Sequence[float], expected: str) -> None:
+def test_all_times_are_decided_by_one_rule(name: str, factors: Sequence[float], expected: str) -> None:
     """A response score that is slower by 12 %, most likely between 4 and 20 %, is undecided: 5 % are allowed."""
     sample = Sampled(name, [485, 500, 515], [500 * factor for factor in factors])
     (found,) = by_times([sample], {}, TERMS)
@@ -201,11 +199,13 @@ def test_all_times_have_one_rule(name: str, factors: Sequence[float], expected: 
         ([100, 101, 102], [math.inf] * 3, "undecided"),
     ],
 )
-def test_infinite_runs_do_not_hide_the_others(base: Sequence[float], new: Sequence[float], expected: str) -> None:
+def test_runs_with_infinite_times_do_not_hide_the_others(
+    base: Sequence[float], new: Sequence[float], expected: str
+) -> None:
     assert by_times([Sampled(RESPONSE_SCORE, base, new)], {}, TERMS)[0].decision == expected
 
 
-def test_failures_are_corrected_for_the_number_of_shares() -> None:
+def test_failure_shares_are_corrected_for_their_number() -> None:
     """0.04 more, with a standard error of 0.00816: one share fails, one of nine does not."""
     alike = FailureRates([Counts(1000, some) for some in (10, 20, 30)], [Counts(1000, some) for some in (10, 20, 30)])
     worse = FailureRates([Counts(1000, some) for some in (10, 20, 30)], [Counts(1000, some) for some in (50, 60, 70)])
@@ -235,14 +235,16 @@ def of_criteria(base: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> 
         ([["a"], ["a"], [], [], []], [["a"], ["a"], [], [], []], "undecided"),
     ],
 )
-def test_misses_are_judged_by_side(base: Sequence[Sequence[str]], new: Sequence[Sequence[str]], expected: str) -> None:
+def test_missed_criteria_are_compared_by_side(
+    base: Sequence[Sequence[str]], new: Sequence[Sequence[str]], expected: str
+) -> None:
     """All runs of three fail, a single one is no proof and no pass; what base always misses tells nothing."""
     assert of_criteria(base, new) == expected
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3, 5, 10])
 @pytest.mark.parametrize("share", [1 / 40, 0.1, 0.5, 0.9])
-def test_equal_servers_fail_by_their_misses_as_often_as_is_said(runs: int, share: float) -> None:
+def test_equal_servers_fail_by_misses_as_rarely_as_stated(runs: int, share: float) -> None:
     """Not more often with more runs: all counts of runs that miss, each with its probability."""
     likely = [math.comb(runs, count) * share**count * (1 - share) ** (runs - count) for count in range(runs + 1)]
     fails = [
@@ -362,7 +364,7 @@ def test_runs_that_alternate_are_found(order: str, expected: bool) -> None:
     assert not alternate([["1", "2"], ["1", "2"]])
 
 
-def test_unknown_times_are_no_turns_and_runs_that_begin_together_are() -> None:
+def test_runs_that_begin_together_take_turns_and_unknown_times_do_not() -> None:
     assert stretch([[None] * 3, [None] * 3]) == stretch([["1", None, "3"], ["1", "2", "3"]]) > 2
     assert stretch([["1"] * 3, ["1"] * 3]) == 1
 

@@ -60,7 +60,7 @@ def test_single_runs_are_inconclusive(tmp_path: Path) -> None:
     assert {row[2] for row in table(found, "95th").values()} == {"inconclusive"}
 
 
-def test_what_differs_is_told_by_side(tmp_path: Path) -> None:
+def test_differences_are_shown_by_side(tmp_path: Path) -> None:
     """Server, software, and the keys of the scenarios; not what is the same, nor what a secret is."""
     base = [
         with_scenario(

@@ -78,7 +78,7 @@ def test_the_busier_side_is_named(
         ((None, 0.1), (None, 0.5), [(Code.BUSIER_MACHINE, "60 %", "20 %")]),
     ],
 )
-def test_the_probe_tells_the_server_from_other_programs(
+def test_the_probe_separates_the_server_from_other_programs(
     figures: Figures,
     base: tuple[float | None, float],
     new: tuple[float | None, float],
@@ -99,7 +99,7 @@ def test_the_probe_tells_the_server_from_other_programs(
     assert [(one.code, one.values["more"], one.values["less"]) for one in busier] == found
 
 
-def test_a_comparison_warns(tmp_path: Path) -> None:
+def test_a_comparison_with_unequal_machines_has_a_warning(tmp_path: Path) -> None:
     def run(name: str, busy: float) -> Path:
         sample: dict[str, Any] = {"core_shares": [busy], "cpu_share": busy, "stolen_share": 0.0, "segments_sent": 1}
         sample |= {"memory_available_bytes": 1, "segments_sent_again": 0}

@@ -53,7 +53,7 @@ def virtual_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Pat
     }
 
 
-def test_a_server_that_is_slower_by_a_factor_is_found_with_it(virtual_runs: Mapping[str, Sequence[Path]]) -> None:
+def test_the_factor_of_a_slower_server_is_found(virtual_runs: Mapping[str, Sequence[Path]]) -> None:
     """Browsing, the schedule and the score take 1.4 times as long: each is found, with an interval that holds it."""
     found = compare_runs(virtual_runs["base"], virtual_runs["slower"], max_regression=0.05)
     for name in ("BROWSE", "SCHEDULE", "Score"):
@@ -62,7 +62,7 @@ def test_a_server_that_is_slower_by_a_factor_is_found_with_it(virtual_runs: Mapp
     assert found.document["decision"] == "failed"
 
 
-def test_the_same_server_is_not_found_to_be_another(virtual_runs: Mapping[str, Sequence[Path]]) -> None:
+def test_the_same_server_is_not_found_different(virtual_runs: Mapping[str, Sequence[Path]]) -> None:
     """Only chance differs: no task is called different, nor the score."""
     found = compare_runs(virtual_runs["base"], virtual_runs["same"])
     assert not [name for name, one in by_name(found).items() if one["change"]]

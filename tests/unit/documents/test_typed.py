@@ -70,7 +70,7 @@ def _even(number: int) -> int:
         (Timed, {"limit": 2, "named": "a"}, Timed(2, "a")),
     ],
 )
-def test_a_document_is_read_as_its_type(of: Any, document: Any, value: Any) -> None:
+def test_a_document_is_read_into_its_type(of: Any, document: Any, value: Any) -> None:
     assert read_as(of, document, "file") == value
 
 
@@ -99,7 +99,7 @@ def test_a_document_is_read_as_its_type(of: Any, document: Any, value: Any) -> N
         (Timed, {"limit_s": 2, "named": "a"}, ("limit_s",), "limit_s"),
     ],
 )
-def test_another_document_is_wrong_at_its_keys(of: Any, document: Any, keys: tuple[Any, ...], found: Any) -> None:
+def test_a_wrong_document_is_rejected_at_its_keys(of: Any, document: Any, keys: tuple[Any, ...], found: Any) -> None:
     with pytest.raises(Wrong) as raised:
         value_of(of, document)
     wrong, *_ = raised.value.within(document)

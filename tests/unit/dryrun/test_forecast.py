@@ -32,7 +32,7 @@ def invalid(load: PlannedLoad | None, *overrides: str) -> list[Finding]:
     return [one for one in forecast(scenario(*overrides), load) if one.severity is Severity.INVALID]
 
 
-def test_a_load_of_enough_tasks_says_nothing() -> None:
+def test_a_load_of_enough_tasks_has_no_finding() -> None:
     """Nor do tasks that are never planned, or not scored."""
     assert invalid(even(READ=1, SEND=1, COPY=0, SAVE_SENT=0)) == []
     assert invalid(PlannedLoad(100.0, {"READ": (1,) * 100, "SAVE SENT": (1, *[0] * 99)})) == []
@@ -55,7 +55,7 @@ def test_tasks_that_chance_may_leave_with_too_few_are_warned_of() -> None:
         assert found == ([few] if few else [])
 
 
-def test_a_window_below_the_limit_is_named_without_a_plan() -> None:
+def test_a_short_window_is_named_without_a_plan() -> None:
     """Also if the load is unknown; in stress mode only the window counts."""
     assert invalid(None, "limits.window=41s") == [finding(Code.SHORT_WINDOW, window_s=40, limit_s=41)]
     assert invalid(None, "limits.window=40s") == []
@@ -63,7 +63,7 @@ def test_a_window_below_the_limit_is_named_without_a_plan() -> None:
 
 
 @given(st.integers(1, 19), st.integers(20, 300), st.integers(0, 2**32))
-def test_the_load_that_is_named_has_enough(planned: int, needed: int, seed: int) -> None:
+def test_the_suggested_load_is_sufficient(planned: int, needed: int, seed: int) -> None:
     """By Poisson's distribution, but for one case in hundreds; numpy draws them."""
     load = PlannedLoad(100.0, {"READ": (needed,) * 100, "SEND": (0,) * 40 + (1,) * planned + (0,) * (60 - planned)})
     (few,) = invalid(load, f"limits.hits={needed}")
@@ -83,7 +83,7 @@ def test_tasks_outside_the_window_are_named() -> None:
     assert other in forecast(scenario(), PlannedLoad(100.0, {"READ": (9,) * 100} | late))
 
 
-def test_notes_are_of_runs_that_can_become_valid() -> None:
+def test_notes_are_for_runs_that_can_become_valid() -> None:
     """A provisional score has a task with fewer than 300 hits; an interval needs a window of an hour."""
     lacks = finding(Code.NO_INTERVAL, window_s=40, limit_s=3600)
     users = "topology=[{profile: loadsim-5.5/light, users: 60}]"

@@ -80,7 +80,7 @@ def total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     return +found
 
 
-def test_what_is_sent_is_what_was_new_replied_and_forwarded() -> None:
+def test_sent_messages_are_new_ones_replies_and_forwards() -> None:
     """Messages sent = SEND + REPLY + REPLY ALL + FORWARD, each saved once."""
     figures = mixed()
     assert figures["totals"]["messages_sent"] == sum(
@@ -91,7 +91,7 @@ def test_what_is_sent_is_what_was_new_replied_and_forwarded() -> None:
     assert per_user["sent"] == pytest.approx(sum(per_user[way] for way in ("new", "reply", "reply_all", "forward")))
 
 
-def test_hours_add_up_to_the_totals() -> None:
+def test_hourly_figures_add_up_to_the_totals() -> None:
     """Tasks, messages, bytes and commands of what is before the start, 16 hours, and what is after the end."""
     figures = mixed()
     hours = figures["by_hour"]
@@ -128,7 +128,7 @@ def test_profiles_add_up_to_all() -> None:
     assert reached == pytest.approx(figures["totals"]["messages_received"])
 
 
-def test_what_is_planned_is_done() -> None:
+def test_an_engine_does_the_planned_tasks() -> None:
     """The tasks that stand in the users' plans are done as often as planned, each user's, with the planned recipients.
 
     The plan is of the workload alone; the counts come from engine and mail system.
@@ -151,7 +151,7 @@ def test_what_is_planned_is_done() -> None:
 
 
 @pytest.mark.slow
-def test_what_was_in_the_mailboxes_is_read_too() -> None:
+def test_unread_messages_of_the_start_state_are_read() -> None:
     """The unread messages of the start state (1, 4, 9) are read; from empty mailboxes nobody reads more than came."""
     full = mixed()
     initial = 10 * 1 + 20 * 4 + 10 * 9
@@ -219,7 +219,7 @@ def test_the_keys_that_scripts_rely_on() -> None:
     )
 
 
-def test_the_text_sets_what_is_planned_beside_what_was_published() -> None:
+def test_the_text_shows_planned_and_published_figures() -> None:
     """Both columns for each profile; the published figures are the table's."""
     figures = mixed()
     text = to_text(describe_plan(figures), 200)
@@ -235,7 +235,7 @@ def test_the_text_sets_what_is_planned_beside_what_was_published() -> None:
             assert rows[label] == [f"{planned[label]:.2f}", published]
 
 
-def test_what_a_plan_does_not_know_has_no_figure() -> None:
+def test_unknown_figures_of_a_plan_are_left_out() -> None:
     """The IMAP commands of another program than the simulated one; failures and the share of mail are there."""
     figures = planned("topology=[{profile: loadsim-5.5/light, users: 2, program: phone}]", "run={day_length: 20s}")
     assert (figures["rates_per_s"]["imap_commands"], figures["peaks"]["imap_commands"]) == (None, None)
@@ -267,7 +267,7 @@ def nightly(*overrides: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_at_night_users_only_end_what_they_have_begun() -> None:
+def test_nothing_new_is_due_at_night() -> None:
     """The hours of the nights are hours of the plan: nothing new is due in them, and per-day figures are by days."""
     figures = nightly()
     hours = {hour["hour"]: hour for hour in figures["by_hour"]}
@@ -282,7 +282,7 @@ def test_at_night_users_only_end_what_they_have_begun() -> None:
     assert figures["rates_per_s"]["messages"] == figures["totals"]["messages_sent"] / 2400
 
 
-def test_what_is_sent_at_the_end_of_a_day_is_read_on_the_next(tmp_path: Path) -> None:
+def test_mail_of_a_days_end_is_read_on_the_next_day(tmp_path: Path) -> None:
     """Users stay logged on: there is one log-on each, and mail is shown at night, too."""
     figures = nightly()
     assert (figures["tasks"]["LOGON"], figures["tasks"]["LOGOFF"]) == (20, 20)
@@ -306,7 +306,7 @@ def test_mail_arrives_at_the_end_of_the_next_round(tmp_path: Path) -> None:
     assert figures["by_hour"][-1]["tasks"]["SYNC"] == 0
 
 
-def test_later_tests_have_nothing_frozen() -> None:
+def test_planning_leaves_no_objects_frozen() -> None:
     """As `loadsim plan` leaves it to its process' end. Python 3.14 has hypothesis' own objects among it."""
     call = pytest_runtest_call()
     next(call)

@@ -71,7 +71,7 @@ def test_smtp_commands_are_those_of_the_scenario_s_connections() -> None:
     assert kept["SMTP DATA"] == sent
 
 
-def test_listings_that_a_gathering_server_joins_are_counted() -> None:
+def test_listings_joined_by_a_batching_server_are_counted() -> None:
     """Of announcements at 0, 0.2, 0.4, 0.6 and 5 s, a server that waits for 0.5 s after the first makes three."""
     tally = Tally(2, 10**12, 1, 10**12, 400)
     tally.facts({"start_ns": 0})
@@ -86,7 +86,7 @@ def test_listings_that_a_gathering_server_joins_are_counted() -> None:
 
 
 @pytest.mark.slow
-def test_the_growth_is_that_of_the_mailboxes() -> None:
+def test_the_planned_growth_is_that_of_the_mailboxes() -> None:
     """All messages of all folders, counted before and after a day: their bytes differ by the sum of the causes."""
     scenario = load_scenario("quickstart", [SMALL, "run={day_length: 10m}"])
     workload = Workload(scenario)

@@ -50,7 +50,7 @@ def ended(abort_on: AbortOn, course: Course, seconds: int = 100) -> tuple[int, s
         (AbortOn(), lambda second: at(second, failed=second, users_on=0), None),
     ],
 )
-def test_each_reason_as_soon_as_the_period_is_over(abort_on: AbortOn, course: Course, why: str | None) -> None:
+def test_each_reason_ends_the_run_once_its_period_is_over(abort_on: AbortOn, course: Course, why: str | None) -> None:
     """With figure, time and limit; a run that stays at its limit goes on, and so does any without one."""
     assert ended(abort_on, course) == (None if why is None else (30, why))
 
@@ -77,7 +77,7 @@ def test_users_who_come_back_within_the_period_are_not_lost() -> None:
     )
 
 
-def test_a_share_of_few_tasks_says_nothing() -> None:
+def test_a_failed_share_of_few_tasks_ends_nothing() -> None:
     """Fewer than twenty may all fail."""
     few = ended(AbortOn(failed_share=0.0), lambda second: at(second, failed=min(second, FEWEST_TASKS - 1)), 31)
     assert few is None
@@ -86,7 +86,7 @@ def test_a_share_of_few_tasks_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("phase", ["log-on", "finish", "drain", "log-off", "over"])
-def test_only_work_is_judged(phase: str) -> None:
+def test_only_the_load_phase_is_judged(phase: str) -> None:
     """While users log on, or the run ends anyway, nothing ends it."""
 
     def course(second: int) -> LiveSnapshot:
@@ -95,14 +95,14 @@ def test_only_work_is_judged(phase: str) -> None:
     assert ended(AbortOn(0.1, 0.1), course) is None
 
 
-def test_users_of_engines_that_never_came_are_lost_too() -> None:
+def test_users_of_engines_that_never_reported_are_lost_too() -> None:
     """The share is of the scenario's users, not of those that are heard of."""
     half = ended(AbortOn(lost_users=0.4), lambda second: replace(at(second, users_on=50), users=50))
     assert half == (30, "50 % of the users without a session over 30 s, at most 40 %")
 
 
 @pytest.mark.parametrize(("lost", "by"), [([], "abort_on"), (["c2"], "users lost")])
-def test_an_end_after_a_loss_says_nothing_about_the_server(lost: list[str], by: str) -> None:
+def test_an_abort_after_a_lost_client_does_not_blame_the_server(lost: list[str], by: str) -> None:
     """The users of a lost client or engine count as users without a session."""
     check = AbortCheck(AbortOn(lost_users=0.4), USERS)
     ends = [check.judge(at(second, users_on=50), lost) for second in range(31)]

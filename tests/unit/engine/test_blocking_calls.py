@@ -48,7 +48,7 @@ class SlowDisk:
         self.file.close()
 
 
-def test_records_gather_while_a_slow_disk_is_written_to(tmp_path: Path) -> None:
+def test_records_are_buffered_while_a_slow_disk_is_written(tmp_path: Path) -> None:
     """A write under way in a thread holds up neither records nor blocks; all come into the file, in their order."""
     path = tmp_path / "a.tlog"
     writer = TimingLogWriter(path, HEADER, EPOCH_NS)
@@ -87,7 +87,7 @@ class SlowLog(TimingLogWriter):
 
 
 @pytest.mark.slow
-def test_a_slow_disk_holds_up_no_user(tmp_path: Path) -> None:
+def test_a_slow_disk_delays_no_user(tmp_path: Path) -> None:
     """While a write waits, the engine's loop goes on; the log that comes out of it is whole."""
     scenario = scenario_of(tmp_path, (quiet(browse={"per_day": 20}), 2), day="2s", ramp_up="10ms")
     workload = Workload(scenario)
@@ -148,7 +148,7 @@ def test_a_name_is_looked_up_once(host: str, names: list[str], monkeypatch: pyte
         runner.run(run())
 
 
-def test_a_name_that_is_not_found_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_name_lookup_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name server that fails is a failure of this connection, and not of all that follow."""
     monkeypatch.setattr(connect, "_ADDRESSES", {})
 
@@ -164,7 +164,7 @@ def test_a_name_that_is_not_found_is_asked_for_again(monkeypatch: pytest.MonkeyP
     asyncio.run(run())
 
 
-def test_an_address_that_took_the_connection_is_the_last_one_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_address_is_tried_after_one_that_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused connection leads to the next address; one that broke was answered."""
     monkeypatch.setattr(connect, "_ADDRESSES", {"x": ["127.0.0.2", "::1", "127.0.0.1"]})
     tried: list[str] = []

@@ -12,7 +12,7 @@ from loadsim.engine.channel import start_process
 from loadsim.processes.event_loop import LoopFactory, fastest_loop
 
 
-def test_lines_for_a_process_that_has_ended_are_no_complaints(
+def test_sending_to_an_exited_process_raises_nothing(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A machine that was frozen sends many lines at once to engines that ended meanwhile: asyncio must not complain."""
@@ -37,7 +37,7 @@ HOLDS = "import os, subprocess, sys; n = int(sys.argv[1]); subprocess.Popen(['he
 
 
 @pytest.mark.parametrize("factory", [None, fastest_loop()])
-def test_a_process_that_has_ended_leaves_no_open_pipe(factory: LoopFactory | None) -> None:
+def test_an_exited_process_leaves_no_open_pipe(factory: LoopFactory | None) -> None:
     """The loop may end before it sees the end of the pipes: uvloop warns of each, asyncio when it is collected."""
     kept, ours = os.pipe()
 

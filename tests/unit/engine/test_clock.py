@@ -12,7 +12,7 @@ from loadsim.engine.clock import MonotonicClock, VirtualLoop, run_virtual
 
 @settings(deadline=None, max_examples=50)
 @given(delays=st.lists(st.integers(0, 5), max_size=30), cancelled=st.sets(st.integers(0, 29)))
-def test_timers_ring_in_order(delays: list[int], cancelled: set[int]) -> None:
+def test_timers_fire_in_order(delays: list[int], cancelled: set[int]) -> None:
     async def main(clock: VirtualLoop) -> list[tuple[int, int]]:
         rung: list[tuple[int, int]] = []
         loop = asyncio.get_running_loop()
@@ -30,7 +30,7 @@ def test_timers_ring_in_order(delays: list[int], cancelled: set[int]) -> None:
     assert run_virtual(main) == expected
 
 
-def test_eight_hours_are_over_at_once() -> None:
+def test_virtual_time_skips_long_sleeps() -> None:
     """A long sleep takes its virtual time exactly; in real time, the test would not end."""
 
     async def main(clock: VirtualLoop) -> tuple[int, float]:
@@ -40,7 +40,7 @@ def test_eight_hours_are_over_at_once() -> None:
     assert run_virtual(main) == (28_800 * 10**9, 28_800.0)
 
 
-def test_a_timer_that_was_cancelled_does_not_move_the_clock() -> None:
+def test_a_cancelled_timer_does_not_move_the_clock() -> None:
     async def main(clock: VirtualLoop) -> int:
         loop = asyncio.get_running_loop()
         loop.call_later(1, print).cancel()
@@ -51,7 +51,7 @@ def test_a_timer_that_was_cancelled_does_not_move_the_clock() -> None:
     assert run_virtual(main) == 2 * 10**9
 
 
-def test_a_timer_cancelled_by_another_of_the_same_instant_does_not_ring() -> None:
+def test_a_timer_cancelled_at_its_own_instant_does_not_fire() -> None:
     async def main(_: VirtualLoop) -> list[str]:
         rung: list[str] = []
         loop = asyncio.get_running_loop()
@@ -68,7 +68,7 @@ def test_a_timer_cancelled_by_another_of_the_same_instant_does_not_ring() -> Non
     assert run_virtual(main) == []
 
 
-def test_timeouts_strike_at_their_instant() -> None:
+def test_timeouts_fire_at_their_instant() -> None:
     async def main(clock: VirtualLoop) -> tuple[int, int]:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(3):
@@ -81,7 +81,7 @@ def test_timeouts_strike_at_their_instant() -> None:
     assert run_virtual(main) == (3 * 10**9, 5 * 10**9)
 
 
-def test_waiting_for_what_cannot_happen_is_an_error() -> None:
+def test_waiting_without_any_timer_is_an_error() -> None:
     """Without a timer nothing will ever wake anybody: that is said, instead of hanging."""
 
     async def main(_: VirtualLoop) -> None:

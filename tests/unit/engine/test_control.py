@@ -46,7 +46,7 @@ FROM_MEMBER: dict[str, tuple[Any, Message]] = {
 
 
 @pytest.mark.parametrize(("table", "known"), [(TO_MEMBER, TO_A_MEMBER), (FROM_MEMBER, FROM_A_MEMBER)])
-def test_each_message_has_its_type_and_its_line(
+def test_messages_are_encoded_and_decoded(
     table: dict[str, tuple[Any, Message]], known: tuple[type[Message], ...]
 ) -> None:
     assert {each.kind for each in known} - {"snapshot"} == table.keys()
@@ -55,7 +55,7 @@ def test_each_message_has_its_type_and_its_line(
         assert encode(message) == line_of(**{kind: value})
 
 
-def test_a_stop_without_a_reason_has_none() -> None:
+def test_a_stop_by_a_user_has_no_reason() -> None:
     """True means that a user ended the run."""
     assert decode(line_of(stop=True), TO_A_MEMBER) == control.Stop()
     assert encode(control.Stop()) == line_of(stop=True)
@@ -75,12 +75,12 @@ def test_a_snapshot_is_read_with_its_count() -> None:
         (line_of(drain=True, drained=True), "expected a JSON object with one key"),
     ],
 )
-def test_other_lines_to_a_member_are_rejected(line: bytes, problem: str) -> None:
+def test_malformed_lines_are_rejected(line: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         decode(line, TO_A_MEMBER)
 
 
-def test_mail_in_transit_pairs_acceptance_and_sight() -> None:
+def test_mail_in_transit_matches_acceptance_and_sight() -> None:
     """In either order, once each; a message that was never accepted compensates for no other."""
     mail = MailInTransit()
     mail.accepted("a", 1)
@@ -92,7 +92,7 @@ def test_mail_in_transit_pairs_acceptance_and_sight() -> None:
     assert (len(mail), mail.recipients) == (1, {2})
 
 
-def test_copies_for_senders_count_once_a_sender_has_seen_one() -> None:
+def test_senders_copies_count_after_the_first_is_seen() -> None:
     """Before that, it is not known if the server makes them; their senders still look for them."""
     mail = MailInTransit()
     mail.accepted("a", 1, sender=1)
@@ -103,7 +103,7 @@ def test_copies_for_senders_count_once_a_sender_has_seen_one() -> None:
     assert (len(mail), mail.recipients) == (2, {1, 2})
 
 
-def test_an_alarm_rings_at_its_instant_or_when_woken() -> None:
+def test_an_alarm_fires_at_its_instant_or_when_woken() -> None:
     """Woken early, it still keeps the timer for the same instant; a new instant replaces it."""
 
     async def main(clock: VirtualLoop) -> list[int]:

@@ -25,7 +25,7 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import CIRCLE, Assignment
 
 
-def test_engines_begin_together(tmp_path: Path) -> None:
+def test_engines_start_together(tmp_path: Path) -> None:
     """All log on when all are ready, and are told one common start, which lies ahead."""
     before_ns = time.monotonic_ns()
     gate = tmp_path / "gate"
@@ -39,7 +39,7 @@ def test_engines_begin_together(tmp_path: Path) -> None:
     assert [line["engine"] for line in done.said("engine ready")].count("2") == 1
 
 
-def test_mail_is_told_to_its_recipients_engine_alone(tmp_path: Path) -> None:
+def test_accepted_mail_is_reported_to_the_recipients_engine_only(tmp_path: Path) -> None:
     """Users 1 and 5 are of the first engine, 2 and 6 of the second, 3 of the third, which need not hear of others'."""
     hands = [Assignment(6, CIRCLE // 4, at * CIRCLE // 4, (at + 1) * CIRCLE // 4) for at in (1, 2, 3)]
     sends = ON + "say(accepted=[['a', 2], ['b', 1], ['c', 6]]); hear('accepted'); "
@@ -51,7 +51,7 @@ def test_mail_is_told_to_its_recipients_engine_alone(tmp_path: Path) -> None:
     assert "accepted" not in dict(done.heard(3))
 
 
-def test_nobody_is_told_that_all_is_seen_before_it_is(tmp_path: Path) -> None:
+def test_engines_drain_until_all_mail_is_seen(tmp_path: Path) -> None:
     """Neither while an engine has yet to count mail for its users, nor while they have yet to see it.
 
     Mail that the second engine sends to itself shows that its snapshot before has been read. The second snapshot
@@ -126,7 +126,7 @@ def test_a_silent_engine_is_given_up(tmp_path: Path) -> None:
     assert dict(done.heard(1))["drained"] is True
 
 
-def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_silent_machine_is_given_up(tmp_path: Path) -> None:
     """Before the log-on one that may take minutes to be ready is lost after some seconds, if it does not beat."""
     users = [Assignment(4, 1, 1, 3), Assignment(4, 1, 3, 5)]
     scenario = scenario_of(tmp_path / "scenario", (QUIET, 4))
@@ -167,7 +167,7 @@ def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> N
     assert lost_at_s == [pytest.approx(5 + coordinator.SILENT_LIMIT_S, abs=3)]
 
 
-def test_what_a_lost_engine_has_counted_stays(tmp_path: Path) -> None:
+def test_counts_of_a_lost_engine_are_kept(tmp_path: Path) -> None:
     """No count ever falls: its tasks are counted on, its users too, but none of them is on."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -187,7 +187,7 @@ def test_what_a_lost_engine_has_counted_stays(tmp_path: Path) -> None:
     assert [each.done for each in done.snapshots] == sorted(each.done for each in done.snapshots)
 
 
-def test_an_engine_that_waits_for_others_need_not_speak(tmp_path: Path) -> None:
+def test_an_engine_that_waits_for_others_may_be_silent(tmp_path: Path) -> None:
     """Until all are ready, silence is no sign of death."""
     calm = "snapshot('over'); " + ON + FINISHED + "snapshot('over')" + DRAINED
     gate = tmp_path / "gate"
@@ -206,7 +206,7 @@ def test_an_engine_that_waits_for_others_need_not_speak(tmp_path: Path) -> None:
     assert not done.said("engine lost")
 
 
-def test_an_engine_that_cannot_begin_ends_all(tmp_path: Path) -> None:
+def test_an_engine_that_cannot_start_ends_all(tmp_path: Path) -> None:
     """Its one line is the command's, and no other engine is left."""
     conducted = Conducted(tmp_path, GOOD, "say(refused='x.tlog: expected room, found none'); hear('nothing')")
     with pytest.raises(ConfigError, match=r"^x\.tlog: expected room, found none$"):
@@ -214,7 +214,7 @@ def test_an_engine_that_cannot_begin_ends_all(tmp_path: Path) -> None:
     assert all(member.channel.ended is not None for member in (conducted.pool or pytest.fail())._members)
 
 
-def test_without_any_engine_there_is_no_run(tmp_path: Path) -> None:
+def test_a_run_without_engines_fails(tmp_path: Path) -> None:
     with pytest.raises(RunInvalid, match="no engine was ready"):
         Conducted(tmp_path, "os._exit(1)", "os._exit(1)").run()
 
@@ -226,7 +226,7 @@ def test_stop_reaches_engines_that_were_not_ready(tmp_path: Path) -> None:
     assert "start" not in dict(done.heard(1)) | dict(done.heard(2))
 
 
-def test_as_many_engines_as_cores_and_users_ask_for() -> None:
+def test_the_number_of_engines_follows_cores_and_users() -> None:
     """At least one a core, no more than users, and one more with every 15,000 users."""
     cores = os.cpu_count() or 1
     assert engines_for(1, cores) == 1
@@ -234,7 +234,7 @@ def test_as_many_engines_as_cores_and_users_ask_for() -> None:
     assert engines_for(15_000 * cores + 1, cores) == cores + 1
 
 
-def test_a_beginning_shows_no_password(tmp_path: Path) -> None:
+def test_a_begin_message_shows_no_password(tmp_path: Path) -> None:
     """It carries them, for whoever unpacks it, but does not show them."""
     scenario = scenario_of(tmp_path, (QUIET, 2), accounts={"user": "u{index}", "password": "hush-{index}"})
     begin = Begin(scenario, NOWHERE, Assignment(2, 1, 1, 3), "x", {"engine": "1"})

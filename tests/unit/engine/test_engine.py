@@ -99,7 +99,7 @@ def test_a_task_ends_with_its_last_answer(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_a_busy_day_with_faults_everywhere(tmp_path: Path) -> None:
+def test_every_task_is_recorded_on_a_faulty_server(tmp_path: Path) -> None:
     """Refusals, losses and silence at random, by a seed: nothing overlaps, is lost or is counted twice."""
 
     def fault(user: int, name: str, number: int) -> TaskFailed | None:
@@ -198,7 +198,7 @@ def test_a_failed_submission_leaves_the_mailbox_session_alone(tmp_path: Path, ou
     assert lived.engine.outstanding == 0
 
 
-def test_mail_that_arrives_although_its_sender_was_told_otherwise(tmp_path: Path) -> None:
+def test_mail_that_arrives_after_a_lost_answer_is_seen(tmp_path: Path) -> None:
     """The answer to DATA was lost, the message was not: it is seen, and makes up for no other that is under way."""
 
     @dataclass
@@ -244,7 +244,7 @@ class BusyOnce(Hiding):
 
 
 @pytest.mark.parametrize("mailbox", [Hiding, BusyOnce])
-def test_mail_that_no_session_learns_of_is_found_at_the_end(tmp_path: Path, mailbox: type[Hiding]) -> None:
+def test_unannounced_mail_is_found_at_the_end(tmp_path: Path, mailbox: type[Hiding]) -> None:
     """Once each, also if later mail was listed before. It is counted, and not lost; a refused look is made again."""
 
     def hiding(module: InMemoryDriver) -> InMemoryDriver:
@@ -269,7 +269,7 @@ class Busy(Hiding):
         return await super().arrived(reopen)
 
 
-def test_users_whose_last_look_is_refused_are_named(tmp_path: Path) -> None:
+def test_users_whose_last_listing_is_refused_are_named(tmp_path: Path) -> None:
     def hiding(module: InMemoryDriver) -> InMemoryDriver:
         module.mailbox_type, module.post = Busy, every_tenth(module, hide)
         return module
@@ -286,7 +286,7 @@ AWAY = b"From: away@example.test\r\nIn-Reply-To: <%b>\r\nAuto-Submitted: auto-re
 
 
 @pytest.mark.parametrize("initialise", ["auto", "never"])
-def test_mail_that_no_user_has_sent_is_counted(tmp_path: Path, initialise: str) -> None:
+def test_mail_of_unknown_senders_is_counted(tmp_path: Path, initialise: str) -> None:
     """Each automatic reply once, unless it is unknown what was there before."""
     sent: list[MailInMemory] = []
 
@@ -341,7 +341,7 @@ def test_lists_that_leave_out_the_sender_are_not_waited_for(tmp_path: Path) -> N
     assert lived.engine.outstanding == len(lost) > 0
 
 
-def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
+def test_a_session_lost_while_idle_is_replaced(tmp_path: Path) -> None:
     """At once; what came meanwhile is found; what was due meanwhile waited for the server."""
     scenario = day_of(tmp_path, (SENDER, 2))
 
@@ -365,7 +365,7 @@ def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
     assert lived.engine.outstanding == 0
 
 
-def test_a_session_that_breaks_behind_its_log_on_is_noticed(tmp_path: Path) -> None:
+def test_a_session_lost_right_after_log_on_is_replaced(tmp_path: Path) -> None:
     """The connection is gone when LOGON has its last answer: the user logs on again, after a pause."""
 
     async def during(engine: Engine, _: InMemoryDriver) -> None:
@@ -459,7 +459,7 @@ def test_a_task_that_outlasts_the_grace_is_unfinished(tmp_path: Path) -> None:
     assert ends == {NEVER}
 
 
-def test_skipped_mail_is_counted_message_by_message(tmp_path: Path) -> None:
+def test_each_message_of_a_skipped_inbox_counts_as_a_skipped_read(tmp_path: Path) -> None:
     """An Inbox that should have been processed before the end counts a READ for each message that waited in it."""
     profile = quiet(process_inbox={"per_day": 3}, browse={"per_day": 20}, start_state={"inbox": 4})
     fault = chosen({(1, "IMAP SELECT", 1): ServerSilent("no answer")})  # the first BROWSE
@@ -484,7 +484,7 @@ class Patient(StandaloneControl):
 
 
 @pytest.mark.parametrize(("control", "others_s"), [(StandaloneControl, 0), (Patient, 40)])
-def test_draining_begins_with_everybodys_end_and_takes_its_limit(
+def test_draining_begins_at_the_common_end_and_is_limited(
     tmp_path: Path, control: type[StandaloneControl], others_s: int
 ) -> None:
     """One recipient never sees his mail, and another engine may still send: what is missing is told."""
@@ -495,7 +495,7 @@ def test_draining_begins_with_everybodys_end_and_takes_its_limit(
     assert drained["undelivered"] == len(lived.mails("accepted", user=1)) == lived.tape.told["undelivered"] > 0
 
 
-def test_log_off_deletes_only_what_is_ours(tmp_path: Path) -> None:
+def test_log_off_deletes_loadsims_mail_only(tmp_path: Path) -> None:
     """Deleted Items lose loadsim's mail and nothing else; without that row of the profile, nothing at all."""
     foreign = b"From: somebody@elsewhere.test\r\nTo: user00001@loadsim.test\r\nSubject: mine\r\n\r\nkeep me\r\n"
 
@@ -532,7 +532,7 @@ def stopping(at_s: float, times: int = 1) -> Any:
     return during
 
 
-def test_stopped_early_everything_is_recorded(tmp_path: Path) -> None:
+def test_an_early_stop_records_everything(tmp_path: Path) -> None:
     """What runs may end, what was due is skipped, users log off, and the log says that it ended early."""
     lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path, during=stopping(60))
     assert lived.tape.told["ended"] == lived.log.sources[0].facts.ended == "early"
@@ -545,7 +545,7 @@ def test_stopped_early_everything_is_recorded(tmp_path: Path) -> None:
     assert len(lived.tasks("SEND")) == sum(due + lived.engine.start_ns <= 60 * S for due in planned)
 
 
-def test_stopped_twice_everything_is_cut(tmp_path: Path) -> None:
+def test_a_second_stop_waits_for_nothing(tmp_path: Path) -> None:
     """The second time nothing is waited for: a silent server does not hold up the end."""
     scenario = day_of(tmp_path, (SENDER, 2), limits={"grace": "1000s"})
     fault = chosen({(1, "SMTP MAIL", 3): ServerSilent("no answer")})
@@ -555,7 +555,7 @@ def test_stopped_twice_everything_is_cut(tmp_path: Path) -> None:
     assert lived.tape.told["ended"] == "early"
 
 
-def test_stopped_before_the_common_start(tmp_path: Path) -> None:
+def test_a_stop_before_the_common_start_ends_the_engine(tmp_path: Path) -> None:
     """Users who are on log off, the others never log on; there is no start in the log."""
     lived = live(day_of(tmp_path, (SENDER, 4), ramp_up="40s"), tmp_path, during=stopping(15))
     assert [task["user"] for task in lived.tasks("LOGON")] == [1, 2]
@@ -574,7 +574,7 @@ class Late(StandaloneControl):
 
 
 @pytest.mark.slow
-def test_an_engine_knows_when_it_really_began(tmp_path: Path) -> None:
+def test_an_engine_records_its_actual_start(tmp_path: Path) -> None:
     """At the common start, or later, if it was told too late; what was due meanwhile is late by the generator."""
     scenario = day_of(tmp_path, (SENDER, 4), day="60s")
     in_time = live(scenario, tmp_path)
@@ -587,7 +587,7 @@ def test_an_engine_knows_when_it_really_began(tmp_path: Path) -> None:
     assert all(task["late_generator_s"] + task["late_busy_s"] > 0 for task in held_up)
 
 
-def test_a_user_who_never_gets_on_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_user_who_cannot_log_on_does_not_stop_the_others(tmp_path: Path) -> None:
     """After the limit the rest starts; he is counted as lost, and what he should have done is skipped."""
 
     def fault(user: int, name: str, _: int) -> TaskFailed | None:
@@ -606,7 +606,7 @@ def test_a_user_who_never_gets_on_does_not_stop_the_others(tmp_path: Path) -> No
     assert lived.said("failures")[0]["times"] == len(lived.tasks("LOGON", user=2)) > 3
 
 
-def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_and_the_run_goes_on(tmp_path: Path) -> None:
     """The log's complaint is an event; events that cannot be written are no reason to stop."""
 
     def full(tape: Tape) -> None:
@@ -651,7 +651,7 @@ def test_events_name_each_kind_of_failure_once(tmp_path: Path) -> None:
     assert [line["times"] for line in lines[3:]] == [5, 1, 1]
 
 
-def test_no_contents_and_no_passwords_are_told(tmp_path: Path) -> None:
+def test_events_have_no_contents_and_no_passwords(tmp_path: Path) -> None:
     """Events of a run with failures hold neither a password nor a subject or text of a message."""
     fault = chosen({(1, "SMTP DATA", number): ServerRefused("554 DATA", "no") for number in range(3)})
     lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
@@ -666,7 +666,7 @@ def test_no_contents_and_no_passwords_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_tasks_leave_no_cycles(tmp_path: Path) -> None:
+def test_tasks_leave_no_reference_cycles(tmp_path: Path) -> None:
     """Hundreds of tasks leave nothing for the collector of cycles: it need not run while a server is measured."""
     found: list[int] = []
 

@@ -14,7 +14,7 @@ from loadsim.processes.event_loop import fastest_loop
 from loadsim.protocols.connect import connected_socket
 
 
-def test_who_comes_alone_goes_at_once() -> None:
+def test_a_single_callback_runs_at_once() -> None:
     """Nobody waits for the loop where there is no crowd; in the next turn one may go again."""
 
     async def run() -> None:
@@ -29,7 +29,7 @@ def test_who_comes_alone_goes_at_once() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6))
-def test_a_crowd_goes_in_its_order_and_lets_others_in_between(crowds: list[int]) -> None:
+def test_queued_callbacks_run_in_order_between_other_work(crowds: list[int]) -> None:
     """However many come in whichever turn: one goes in a turn, none overtakes, none is forgotten."""
 
     async def run() -> None:
@@ -49,7 +49,7 @@ def test_a_crowd_goes_in_its_order_and_lets_others_in_between(crowds: list[int])
     asyncio.run(run())
 
 
-def test_a_crowd_lets_the_other_engines_of_its_core_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queued_callbacks_yield_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pinned, the core is offered before each turn but the first; nobody is asked where there is no crowd."""
     seen = list[str]()
     policy = os.SCHED_RR
@@ -71,7 +71,7 @@ def test_a_crowd_lets_the_other_engines_of_its_core_in_between(monkeypatch: pyte
     assert asyncio.run(run(3)) == ["gone"] * 3
 
 
-def test_a_socket_is_on_its_way_before_the_loop_turns() -> None:
+def test_a_socket_connects_before_the_next_loop_iteration() -> None:
     """What the clock of a submission covers begins with its connection: nobody else's work comes before its SYN."""
 
     async def run(server: socket.socket) -> None:

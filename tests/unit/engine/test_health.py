@@ -106,7 +106,7 @@ class HalfBusy(MonotonicClock):
         return 2 * time.process_time_ns()
 
 
-def test_a_live_view_is_told_of_the_last_second(runner: asyncio.Runner) -> None:
+def test_a_live_view_gets_the_figures_of_the_last_second(runner: asyncio.Runner) -> None:
     """The longest lag of the sample is that of the loop that was blocked; before a sample there is nothing to tell."""
 
     async def block() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -145,7 +145,7 @@ def test_the_memory_of_an_engine_is_all_that_is_resident() -> None:
         process.close()
 
 
-def test_a_probe_leaves_nothing_behind(runner: asyncio.Runner) -> None:
+def test_a_stopped_probe_leaves_no_open_file(runner: asyncio.Runner) -> None:
     """Started and stopped as often as one likes: as many open files as before."""
 
     async def often() -> tuple[int, int]:
@@ -163,7 +163,7 @@ def test_a_probe_leaves_nothing_behind(runner: asyncio.Runner) -> None:
     assert (after, len(gc.callbacks)) == (before, listening)
 
 
-def test_a_collection_is_a_pause() -> None:
+def test_a_garbage_collection_is_a_pause() -> None:
     """A collection that was asked for is counted, with a time; the next take begins anew."""
     pauses = CollectorPauses()
     pauses.start()

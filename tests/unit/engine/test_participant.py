@@ -150,7 +150,7 @@ def conduct(
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def test_machines_begin_together(tmp_path: Path) -> None:
+def test_engines_of_all_machines_start_together(tmp_path: Path) -> None:
     """Engines of all machines log on when the last one of any is ready, and are told one start, each by its clock."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)  # whoever opens it waits for the other: the last engine is ready after the first has said so
@@ -167,7 +167,7 @@ def test_machines_begin_together(tmp_path: Path) -> None:
     assert ready == {("one", "1"), ("one", "2"), ("two", "1")}
 
 
-def test_no_machine_is_told_that_all_is_seen_before_it_is(tmp_path: Path) -> None:
+def test_machines_drain_until_all_mail_is_seen(tmp_path: Path) -> None:
     """A message on its way to an engine of another machine holds all, though every engine has said to have seen all."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -188,7 +188,7 @@ def test_no_machine_is_told_that_all_is_seen_before_it_is(tmp_path: Path) -> Non
     assert order.index("seen") < order.index("released")
 
 
-def test_machines_are_told_what_ended_the_run(tmp_path: Path) -> None:
+def test_machines_record_what_ended_the_run(tmp_path: Path) -> None:
     """Their logs state it; a user who then ends the run at once does not change it."""
     stopped = READY + "hear('stop'); say(over=True)"
     machine = Machine(tmp_path, "one", 1, 4, [stopped])
@@ -198,7 +198,7 @@ def test_machines_are_told_what_ended_the_run(tmp_path: Path) -> None:
     assert machine.early_end == end
 
 
-def test_a_machine_that_is_stopped_waits_for_no_other(tmp_path: Path) -> None:
+def test_a_stopped_machine_waits_for_no_other(tmp_path: Path) -> None:
     """Stopped where it is, while the station still waits for another machine, it ends; the other one goes on."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)

@@ -34,7 +34,7 @@ def times_of(services_ns: Iterable[int]) -> LatencyHistogram:
     ("service_ns", "label"),
     [(0, "0.1"), (100_000, "0.1"), (100_001, "0.126"), (10**9, "1000"), (10**11, "100000"), (10**11 + 1, "inf")],
 )
-def test_a_bound_belongs_to_its_bucket(service_ns: int, label: str) -> None:
+def test_a_bucket_includes_its_upper_bound(service_ns: int, label: str) -> None:
     """As Prometheus has it: less than or equal."""
     assert times_of([service_ns]).counts == {label: 1}
 
@@ -44,7 +44,7 @@ within = st.integers(100_001, 10**11)
 
 @settings(deadline=None)
 @given(st.lists(within, min_size=1, max_size=200), st.sampled_from([50.0, 95.0, 99.0]))
-def test_a_percentile_of_buckets_is_about_the_exact_one(services_ns: list[int], wanted: float) -> None:
+def test_a_percentile_of_buckets_approximates_the_exact_one(services_ns: list[int], wanted: float) -> None:
     """Within 13 % of the nearest rank's, which the score takes."""
     exact_ms = percentile(np.sort(np.array(services_ns)), wanted) / 1e6
     about = about_ms(times_of(services_ns).counts, wanted)
@@ -52,7 +52,7 @@ def test_a_percentile_of_buckets_is_about_the_exact_one(services_ns: list[int], 
     assert 1 / 1.13 <= about / exact_ms <= 1.13
 
 
-def test_nothing_is_about_nothing() -> None:
+def test_a_percentile_without_counts_is_none() -> None:
     """Without counts there is no percentile; beyond the buckets it is their last bound."""
     assert about_ms({}, 95) is None
     assert about_ms({"inf": 3}, 95) == 100_000
@@ -105,7 +105,7 @@ def test_snapshots_add_up(parts: list[LiveSnapshot]) -> None:
 
 
 @given(snapshots)
-def test_a_snapshot_survives_the_line(told: LiveSnapshot) -> None:
+def test_a_snapshot_is_decoded_as_encoded(told: LiveSnapshot) -> None:
     message = Snapshot(told, 3)
     assert decode(encode(message), [Snapshot]) == message
 
@@ -157,7 +157,7 @@ def stretch_of(recent: Recent) -> Stretch:
     return recent.stretch
 
 
-def test_lately_is_the_difference_of_two_snapshots() -> None:
+def test_recent_counts_are_the_difference_of_two_snapshots() -> None:
     """What is older than the span counts no more: neither its tasks nor its service times."""
     recent = Recent(60)
     for second in range(200):
@@ -169,7 +169,7 @@ def test_lately_is_the_difference_of_two_snapshots() -> None:
     assert lately.about_ms("SEND", 95) is None
 
 
-def test_at_first_lately_is_what_there_is() -> None:
+def test_recent_counts_begin_at_the_common_start() -> None:
     """From the common start on, as long as it is no longer ago than the span."""
     recent = Recent(60)
     for snapshot in (at(None, ok=1), at(-0.2, ok=2), at(0.1, ok=3), at(1.1, ok=5)):
@@ -178,7 +178,7 @@ def test_at_first_lately_is_what_there_is() -> None:
     assert (stretch_of(recent).ended("ok"), stretch_of(recent).seconds) == (2, pytest.approx(1.0))
 
 
-def test_users_who_were_on_lately() -> None:
+def test_recent_users_on_are_the_most_of_the_span() -> None:
     recent = Recent(2)
     for second, users_on in enumerate((4, 3, 1, 2, 1)):
         recent.add(at(float(second), users_on=users_on))

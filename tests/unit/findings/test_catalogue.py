@@ -80,7 +80,7 @@ def test_documents_are_read_back(code: Code, data: st.DataObject) -> None:
         {"values": {"late_p95_ms": True, "limit_ms": 50.0}},
     ],
 )
-def test_other_documents_are_rejected(change: dict[str, Any]) -> None:
+def test_malformed_findings_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError, LookupError, AttributeError)):
         Finding.read(LATE.document | change)
 
@@ -94,7 +94,7 @@ def test_long_texts_are_cut_visibly(figures: Value) -> None:
     assert len(words) < 3 * LONGEST_TEXT
 
 
-def test_a_lowered_limit_has_no_cause() -> None:
+def test_a_lowered_limit_is_no_cause() -> None:
     """The generator's limits are warnings on the embedded server."""
     lowered = finding(Code.GENERATOR_LATE, "", Severity.WARNING, late_p95_ms=61.0, limit_ms=50.0)
     assert (LATE.cause, lowered.cause) == (Cause.GENERATOR, None)
@@ -113,7 +113,7 @@ def test_findings_of_several_runs_are_merged_by_kind() -> None:
 @pytest.mark.parametrize(
     "other", [finding(Code.MONITOR_DEFECT, "mx2", why="cut"), finding(Code.MONITOR_DEFECT, "mx1", why="no header")]
 )
-def test_other_places_and_texts_are_other_kinds(other: Finding) -> None:
+def test_findings_of_other_places_or_texts_are_not_merged(other: Finding) -> None:
     one = finding(Code.MONITOR_DEFECT, "mx1", why="cut")
     assert [kind.runs for kind in shared([[one], [other], [one]])] == [(0, 2), (1,)]
 

@@ -10,7 +10,7 @@ from loadsim.findings.formats import percent
     ("share", "shown"),
     [(1.0, "100 %"), (0.99999, "99.999 %"), (1 - 1e-9, "99.9999 %"), (1.00001, "100.001 %"), (0.0, "0 %")],
 )
-def test_all_is_shown_only_for_all(share: float, shown: str) -> None:
+def test_100_percent_is_shown_only_for_all(share: float, shown: str) -> None:
     assert percent(share) == shown
 
 

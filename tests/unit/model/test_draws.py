@@ -24,7 +24,7 @@ def test_a_draw_is_the_hash_of_any_address(seed: int, user: int, stream: str, in
 
 @given(UNIFORM, st.integers(1, 10**7))
 @settings(deadline=None, max_examples=200)
-def test_pick_is_the_share_of_the_whole(u: float, count: int) -> None:
+def test_pick_scales_the_draw_to_the_count(u: float, count: int) -> None:
     assert 0 <= pick(u, count) < count
     assert pick(u, count) <= u * count < pick(u, count) + 1
 
@@ -36,7 +36,7 @@ def test_pick_takes_the_largest_number() -> None:
 
 @given(UNIFORM, st.lists(st.integers(0, 100), min_size=1, max_size=8).filter(any))
 @settings(deadline=None, max_examples=200)
-def test_weighted_takes_the_row_that_the_number_falls_in(u: float, weights: list[int]) -> None:
+def test_weighted_selects_the_row_of_the_cumulative_weight(u: float, weights: list[int]) -> None:
     """The chances before the row lie at or below the number, those up to it above; a row of weight 0 never comes."""
     cumulative = [float(sum(weights[: at + 1])) for at in range(len(weights))]
     row = weighted(u, cumulative)
@@ -44,7 +44,7 @@ def test_weighted_takes_the_row_that_the_number_falls_in(u: float, weights: list
     assert sum(weights[:row]) <= u * sum(weights) < sum(weights[: row + 1])
 
 
-def test_exponential_is_the_logarithm() -> None:
+def test_exponential_gaps_are_logarithms_of_draws() -> None:
     """Within two units of the last place of the C library's -ln(1 - u), over the whole range."""
     numbers = [draw(1, 1, "x", index) for index in range(2_000)]
     numbers += [2.0**-power for power in range(1, 54)] + [1 - 2.0**-power for power in range(1, 54)]
@@ -53,7 +53,7 @@ def test_exponential_is_the_logarithm() -> None:
     assert exponential(0.0) == 0.0
 
 
-def test_the_rate_only_stretches_the_gaps() -> None:
+def test_the_rate_only_scales_the_gaps() -> None:
     """Twice the rate: the same gaps, halved; none is zero, so that due times rise."""
     slow = [gap_s(1.0, 3, 4, "browse", index) for index in range(1_000)]
     fast = [gap_s(2.0, 3, 4, "browse", index) for index in range(1_000)]

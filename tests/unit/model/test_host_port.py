@@ -9,7 +9,7 @@ from loadsim.model.host_port import bracketed, host_and_port
 @pytest.mark.parametrize(
     ("host", "written"), [("mail.example.test", "mail.example.test"), ("192.0.2.1", "192.0.2.1"), ("::1", "[::1]")]
 )
-def test_a_written_host_is_read_again(host: str, written: str) -> None:
+def test_a_formatted_host_and_port_is_parsed_again(host: str, written: str) -> None:
     assert bracketed(host) == written
     assert host_and_port(f"{written}:143") == (host, 143)
     address = control_address(f"{written}:8786")
@@ -24,7 +24,7 @@ def test_zeros_before_a_port_are_skipped(port: str, found: int) -> None:
 
 
 @pytest.mark.parametrize("port", ["65536", "0065536", "9" * 5000])
-def test_no_port(port: str) -> None:
+def test_a_port_above_65535_is_rejected(port: str) -> None:
     with pytest.raises(ValueError, match="at most 65535"):
         host_and_port(f"a:{port}")
 
@@ -39,7 +39,7 @@ def test_no_port(port: str) -> None:
         ("a b:1", ""),
     ],
 )
-def test_what_may_be_wrong(text: str, wrong: str) -> None:
+def test_malformed_addresses_are_rejected(text: str, wrong: str) -> None:
     with pytest.raises(ValueError) as refused:
         host_and_port(text)
     assert str(refused.value) == wrong

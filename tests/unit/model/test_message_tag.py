@@ -17,14 +17,14 @@ SAMPLE = "run=r-1; from=7; id=n7.0; kind=ups1K; sent=1700000000000000; body=0123
 
 @given(WORDS, st.integers(1, 2**32 - 1), IDS, KINDS, st.integers(0, 2**63 - 1), WORDS)
 @settings(deadline=None, max_examples=100)
-def test_what_was_written_is_read(run: str, sender: int, mail: str, kind: str, sent_us: int, body: str) -> None:
+def test_a_written_tag_is_parsed_again(run: str, sender: int, mail: str, kind: str, sent_us: int, body: str) -> None:
     """Parsing undoes writing, also when a server folded the line at a space."""
     tag = MessageTag(run, sender, mail, kind, sent_us, body)
     assert MessageTag.parse(tag.header()) == tag
     assert MessageTag.parse(tag.header().replace("; ", ";\r\n ")) == tag
 
 
-def test_fields_are_named() -> None:
+def test_a_tag_names_its_fields() -> None:
     found = MessageTag.parse(SAMPLE)
     assert found == MessageTag("r-1", 7, "n7.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
     assert found.header() == SAMPLE

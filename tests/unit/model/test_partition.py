@@ -14,7 +14,7 @@ from loadsim.scenario.scenario import load_scenario
 
 @given(st.integers(1, 3000), st.data())
 @settings(deadline=None, max_examples=40)
-def test_everybody_is_dealt_to_one_engine(users: int, data: st.DataObject) -> None:
+def test_each_user_is_assigned_to_one_engine(users: int, data: st.DataObject) -> None:
     """However many users and engines: as many to each, and of any run of users (those on lists, say) as many, too.
 
     Multiples of the golden ratio stray from that by a few, in runs of whatever length; draws would stray by dozens.
@@ -44,7 +44,7 @@ def test_each_engine_has_its_share_of_each_profile(engines: int) -> None:
 
 
 @pytest.mark.parametrize("nobody", [0, -1, 8, CIRCLE + 1, "1", 1.5, None])
-def test_only_users_are_in_a_hand(nobody: object) -> None:
+def test_an_assignment_holds_no_number_beyond_the_users(nobody: object) -> None:
     """The rule could be applied to other numbers, too."""
     (everybody,) = divide(7, 1)
     assert list(everybody) == [1, 2, 3, 4, 5, 6, 7]
@@ -52,7 +52,7 @@ def test_only_users_are_in_a_hand(nobody: object) -> None:
 
 
 @given(st.integers(1, 300), st.integers(1, CIRCLE), st.integers(0, CIRCLE), st.integers(0, CIRCLE), st.integers(1, 9))
-def test_blocks_of_users_have_those_of_the_rule(users: int, step: int, begin: int, end: int, block: int) -> None:
+def test_blocks_hold_the_users_of_the_rule(users: int, step: int, begin: int, end: int, block: int) -> None:
     """Users of any block size come in order; each is a Python int, which JSON takes."""
     hand = Assignment(users, step, begin, end)
     with pytest.MonkeyPatch.context() as patched:

@@ -85,7 +85,7 @@ def reported(noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> O
     return driver.session(ACCOUNT, noted)  # type: ignore[return-value]
 
 
-def test_right_reports_pass(noted: Noted, reported: Observer) -> None:
+def test_valid_reports_pass(noted: Noted, reported: Observer) -> None:
     lost = ServerLost("gone")
     for outcome in ("ok", "refused", "lost", "timeout"):
         reported.command("X" * LONGEST_COMMAND_NAME, reported.now() - 10**9, outcome, 0, 2**40)
@@ -122,7 +122,7 @@ def test_wrong_announcements_and_failures_are_reported_too(noted: Noted, reporte
     ]
 
 
-def test_names_beyond_the_most_are_others(noted: Noted, reported: Observer) -> None:
+def test_further_names_of_commands_are_counted_as_others(noted: Noted, reported: Observer) -> None:
     for number in [*range(MOST_COMMANDS + 50), 0]:
         reported.command(f"X {number}", NOW, "ok", 1, 1)
     names = [str(command[0]) for command in noted.commands]

@@ -62,7 +62,7 @@ def lacks_of(path: Path) -> str:
     return text
 
 
-def test_a_stream_is_in_the_file_as_it_is(tmp_path: Path, stream: Path) -> None:
+def test_a_stream_is_stored_unchanged(tmp_path: Path, stream: Path) -> None:
     """The command ends when its standard input does, even if it ignores SIGTERM."""
     sampled, why, path = collect(tmp_path, shell('trap "" TERM; cat "$1"; cat', stream))
     assert (sampled, why) == (None, None)
@@ -84,7 +84,9 @@ def test_a_stream_is_in_the_file_as_it_is(tmp_path: Path, stream: Path) -> None:
         ('printf "LSTLOG\\r\\n"; exec cat /dev/zero', "more than a monitor does"),
     ],
 )
-def test_a_monitor_without_a_first_sample_says_why(script: str, reason: str, tmp_path: Path, stream: Path) -> None:
+def test_a_monitor_without_a_first_sample_states_a_reason(
+    script: str, reason: str, tmp_path: Path, stream: Path
+) -> None:
     limits = SILENT if "no sample" in reason else SHORT
     sampled, why, path = collect(tmp_path, shell(script, stream), limits)
     assert sampled is not None
@@ -110,7 +112,7 @@ def test_a_command_that_is_not_installed_is_not_shown(tmp_path: Path) -> None:
         ('cat "$1"; exec cat /dev/zero', "more than a monitor does"),
     ],
 )
-def test_the_death_of_a_monitor_is_in_its_file(script: str, reason: str, tmp_path: Path, stream: Path) -> None:
+def test_a_killed_monitor_is_recorded_in_its_file(script: str, reason: str, tmp_path: Path, stream: Path) -> None:
     """With all samples until then; nothing but the file changes."""
     collector = collector_of(tmp_path, shell(script, stream))
     collector.start()
@@ -124,7 +126,7 @@ def test_the_death_of_a_monitor_is_in_its_file(script: str, reason: str, tmp_pat
     assert len(open_log(collector.path).health) == 4
 
 
-def test_garbage_behind_samples_is_cut_off_and_counted(tmp_path: Path, stream: Path) -> None:
+def test_garbage_after_samples_is_cut_off_and_counted(tmp_path: Path, stream: Path) -> None:
     sampled, why, path = collect(tmp_path, shell('cat "$1"; printf "%s" "$2"; cat', stream, "x" * 50))
     size = stream.stat().st_size + 50
     assert (sampled, why) == (None, f"the last 50 of {size:,} bytes were cut off or damaged, and were not kept")
@@ -141,7 +143,7 @@ def test_garbage_behind_samples_is_cut_off_and_counted(tmp_path: Path, stream: P
         ("mx1", "host@mx1", {"lost_users": 3}, "no sample within 0.5 s"),
     ],
 )
-def test_a_log_that_is_not_of_this_monitor_is_set_aside(
+def test_a_log_of_another_monitor_is_set_aside(
     name: str, probe: str, facts: dict[str, object], reason: str, tmp_path: Path
 ) -> None:
     """A log without samples, which each reader takes, has its place."""
@@ -159,7 +161,7 @@ def test_a_log_that_is_not_of_this_monitor_is_set_aside(
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_no_process_is_left(dies: bool, tmp_path: Path, stream: Path) -> None:
+def test_a_collected_monitor_leaves_no_process(dies: bool, tmp_path: Path, stream: Path) -> None:
     """Neither of a command that ignores the end of its input and SIGTERM, nor a child of one that has exited."""
     script = 'trap "" TERM; (while :; do sleep 1; done) & echo $! > "$2"; cat "$1"'
     script += "" if dies else "; while :; do sleep 1; done"
@@ -206,7 +208,7 @@ def test_two_monitors_are_collected_for_a_block(tmp_path: Path, stream: Path) ->
     assert (tmp_path / "logs" / "mx2.tlog").read_bytes() == other.read_bytes()
 
 
-def test_a_run_that_cannot_begin_leaves_nothing(tmp_path: Path, stream: Path) -> None:
+def test_a_run_that_cannot_start_leaves_no_monitor(tmp_path: Path, stream: Path) -> None:
     """One error for each monitor without a sample; the others end, too."""
     good, bad = shell('echo $$ > "$2"; cat "$1"; exec cat', stream, tmp_path / "pid"), shell("exit 7")
 

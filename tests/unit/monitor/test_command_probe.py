@@ -70,7 +70,7 @@ def test_any_output_is_figures_or_one_line(output: bytes) -> None:
         ("secret-1\n", "value: expected a finite number, found something else"),
     ],
 )
-def test_other_output_is_a_failed_sample(output: str, says: str) -> None:
+def test_malformed_output_is_a_failed_sample(output: str, says: str) -> None:
     """A wrong number is worse than none."""
     with pytest.raises(ValueError, match="expected") as failure:
         figures_of(output.encode(), "value")
@@ -78,7 +78,7 @@ def test_other_output_is_a_failed_sample(output: str, says: str) -> None:
     assert "secret" not in str(failure.value)
 
 
-def test_it_is_run_without_a_shell(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_is_run_without_a_shell(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Quotation marks group words, and no sign of a shell has a meaning. Standard error is shown nowhere."""
     (tmp_path / "a b; $HOME").write_text("x\n" * 7)
     assert sampled(f"grep -c x '{tmp_path}/a b; $HOME'", name="lines_count") == {"lines_count": 7}
@@ -135,7 +135,7 @@ def blocked(tmp_path: Path) -> Iterator[Path]:
     signal.signal(signal.SIGIO, before)
 
 
-def test_a_command_that_cannot_begin_is_limited_too(blocked: Path) -> None:
+def test_a_command_that_cannot_start_is_limited_too(blocked: Path) -> None:
     """Other commands run meanwhile, and other threads. The kernel takes the lease away after 45 s."""
     failures: list[BaseException] = []
 
@@ -205,7 +205,7 @@ while not (Path("{started}").exists() and Path("{started}").read_text()):
         ({"run": "echo 5", "timeout_s": True}, "timeout_s: expected a number from 0.1 to 60, found yes"),
     ],
 )
-def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> None:
+def test_wrong_settings_are_rejected_in_one_line(settings: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         open_probe(NOWHERE, **settings)
     assert str(refusal.value) == says

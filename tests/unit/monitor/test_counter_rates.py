@@ -13,7 +13,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_no_rate_is_of_two_starts(steps: list[tuple[int, bool, float]]) -> None:
+def test_no_rate_spans_a_restart(steps: list[tuple[int, bool, float]]) -> None:
     """With the start as era, the rates are those of the events without a restart between two samples."""
     counters, total, at_s, start = RisingCounters(), 0, 0.0, 0
     assert counters.rates({"a": total}, at_s, start) == {}
@@ -24,7 +24,7 @@ def test_no_rate_is_of_two_starts(steps: list[tuple[int, bool, float]]) -> None:
         assert rates == ({} if restarts else {"a": pytest.approx(events / wait_s)})
 
 
-def test_one_counter_that_fell_means_that_all_were_reset() -> None:
+def test_one_decreased_counter_means_that_all_were_reset() -> None:
     """The other one has grown beyond its old value since then. The sample after it has rates again."""
     counters = RisingCounters()
     counters.rates({"a": 5, "b": 5}, 1)
@@ -32,7 +32,7 @@ def test_one_counter_that_fell_means_that_all_were_reset() -> None:
     assert counters.rates({"a": 6, "b": 902}, 4) == {"a": 1, "b": 1}
 
 
-def test_a_counter_that_is_gone_is_a_reset_and_a_new_one_has_no_rate_yet() -> None:
+def test_a_missing_counter_is_a_reset_and_a_new_one_has_no_rate() -> None:
     """Neither is 0."""
     counters = RisingCounters()
     counters.rates({"a": 5}, 1)
@@ -40,7 +40,7 @@ def test_a_counter_that_is_gone_is_a_reset_and_a_new_one_has_no_rate_yet() -> No
     assert counters.rates({"a": 5}, 3) == {}
 
 
-def test_no_time_has_no_rate() -> None:
+def test_samples_of_one_instant_have_no_rate() -> None:
     counters = RisingCounters()
     counters.rates({"a": 5}, 1)
     assert counters.rates({"a": 6}, 1) == {}

@@ -57,7 +57,7 @@ def machine_of(*texts: dict[str, str]) -> Machine:
     return Machine(lambda path: next(left[path]))
 
 
-def test_a_sample_is_what_changed_since_the_last() -> None:
+def test_a_sample_has_the_changes_since_the_last() -> None:
     """Worked out by hand: core 0 did 70 + 4 + ... ticks of 100; guests are part of `user`, a waiting disk is idle."""
     # cpu0: user 50, nice 10, system 5, irq 1, softirq 4 = 70 busy; idle 20 + iowait 10 = 30; steal 0
     # cpu1: user 30, system 5 = 35 busy; idle 60; steal 10 (of 105)
@@ -72,7 +72,7 @@ def test_a_sample_is_what_changed_since_the_last() -> None:
     }
 
 
-def test_this_machine_can_be_seen() -> None:
+def test_this_machine_is_sampled() -> None:
     sample = Machine().take()
     assert len(sample["core_shares"]) == os.cpu_count()
     assert all(0 <= share <= 1 for share in (*sample["core_shares"], sample["cpu_share"], sample["stolen_share"]))
@@ -206,7 +206,7 @@ def test_a_server_that_is_the_first_process_of_its_container_is_found() -> None:
 
 
 @pytest.mark.parametrize(("host", "here"), [("192.0.2.7", False), ("nowhere.invalid", None)])
-def test_a_server_elsewhere_is_not_here(host: str, here: bool | None) -> None:
+def test_a_remote_server_is_not_found_here(host: str, here: bool | None) -> None:
     """By its address; a name that leads nowhere leaves it open."""
     place = find_server(Endpoint(host, 143), Endpoint(host, 25))
     assert (place.here, place.processes, place.shares({0})) == (here, {}, here)
@@ -215,7 +215,7 @@ def test_a_server_elsewhere_is_not_here(host: str, here: bool | None) -> None:
         assert (facts["server_here"], facts["pinned"], os.sched_getaffinity(0)) == (here, False, own)
 
 
-def test_of_processes_that_cannot_be_seen_it_is_known_where_they_must_be() -> None:
+def test_invisible_processes_share_the_generators_cores() -> None:
     """On some core of this machine: ours, if we may use them all."""
     hidden = ServerPlace(True, {}, frozenset())
     assert hidden.shares(range(os.cpu_count() or 1)) is True
@@ -236,7 +236,7 @@ def test_one_core_is_refused() -> None:
 
 
 @pytest.mark.system
-def test_server_and_generator_are_kept_apart_and_let_go(server: Server) -> None:
+def test_server_and_generator_are_pinned_apart_and_restored(server: Server) -> None:
     """Children that the server starts meanwhile stay with it; afterwards everybody may run anywhere again."""
     own = os.sched_getaffinity(0)
     scheduling = os.sched_getscheduler(0)
@@ -253,7 +253,7 @@ def test_server_and_generator_are_kept_apart_and_let_go(server: Server) -> None:
 
 
 @pytest.mark.system
-def test_a_process_gets_back_what_it_had_itself(server: Server) -> None:
+def test_each_process_gets_its_own_affinity_back(server: Server) -> None:
     """A child that had been confined by somebody else is so again, whatever its parent may do."""
     own = os.sched_getaffinity(0)
     os.sched_setaffinity(server.pids[1], {max(own)})
@@ -285,7 +285,7 @@ def test_without_permission_only_the_generator_is_pinned(server: Server, monkeyp
 
 
 @pytest.mark.system
-def test_beside_processes_that_cannot_be_seen_the_generator_is_pinned() -> None:
+def test_the_generator_is_pinned_with_an_invisible_server() -> None:
     """Whether the server shares its cores is unknown."""
     own = os.sched_getaffinity(0)
     place = ServerPlace(True, {}, frozenset())

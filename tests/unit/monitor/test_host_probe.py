@@ -67,7 +67,7 @@ def test_the_busiest_core_has_a_figure() -> None:
         ({"groups": "a-very-long-name-1,a-very-long-name-2"}, r"groups: expected different names .*, found 'a-very"),
     ],
 )
-def test_wrong_settings_are_one_line(settings: dict[str, object], expected: str) -> None:
+def test_wrong_settings_are_rejected_in_one_line(settings: dict[str, object], expected: str) -> None:
     with pytest.raises(ConfigError, match=f"^probe host: {expected}") as refusal:
         open_probe(NOWHERE, **settings)  # type: ignore[arg-type]
     assert "\n" not in str(refusal.value)
@@ -75,9 +75,7 @@ def test_wrong_settings_are_one_line(settings: dict[str, object], expected: str)
 
 @settings(max_examples=30)
 @given(before=DISK, grown=st.lists(st.integers(0, 2**31), min_size=11, max_size=11), passed_ms=st.integers(1, 10**6))
-def test_times_that_begin_again_at_32_bits_change_no_figure(
-    before: DiskCounters, grown: list[int], passed_ms: int
-) -> None:
+def test_times_that_wrap_at_32_bits_change_no_figure(before: DiskCounters, grown: list[int], passed_ms: int) -> None:
     """The kernel prints times modulo 2^32, and counts in 64 bits (block/genhd.c)."""
     after = DiskCounters(*(was + more for was, more in zip(before, grown, strict=True)))
 
@@ -192,7 +190,7 @@ def test_rates_are_by_the_time_that_has_passed() -> None:
     assert figures_between(zero, zero) == {}
 
 
-def test_counters_that_begin_again_have_no_rate() -> None:
+def test_reset_counters_have_no_rate() -> None:
     """Neither a negative one nor a huge one; an interface that is new, or has gone, does not count."""
     before = {("a", "eth0"): 100, ("a", "eth1"): 50, ("b", ""): 7, ("a", "eth3"): 9}
     assert rates(before, {("a", "eth0"): 110, ("a", "eth1"): 60, ("a", "eth2"): 10**9, ("b", ""): 8}, 2) == {

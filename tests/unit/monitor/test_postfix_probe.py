@@ -43,7 +43,7 @@ MESSAGES = st.lists(
 
 @settings(max_examples=30)
 @given(MESSAGES, st.integers(1, 50))
-def test_a_listing_in_any_pieces(messages: list[dict[str, object]], piece: int) -> None:
+def test_a_listing_is_read_in_any_pieces(messages: list[dict[str, object]], piece: int) -> None:
     """The figures are those of the messages; an arrival in the future has the age 0."""
     listing = "".join(f"{json.dumps(message)}\n" for message in messages).encode()
     pieces = [listing[at : at + piece] for at in range(0, len(listing), piece)]
@@ -77,7 +77,7 @@ GOOD = {"queue_name": "hold", "arrival_time": 1, "message_size": 1, "recipients"
     ],
     ids=range(10),
 )
-def test_another_listing_is_a_failed_sample(line: str) -> None:
+def test_a_malformed_listing_is_a_failed_sample(line: str) -> None:
     """It shows nothing of the addresses that it may have."""
     assert queue_figures([json.dumps(GOOD).encode()], NOW_S)["hold_messages"] == 1
     with pytest.raises(ValueError, match=r"^expected .* as postqueue -j prints them, found something else$"):
@@ -168,7 +168,7 @@ def counted(*lines: str, name: str = "postfix") -> dict[str, int]:
         ("Nov  3 06:23:01 mail postfix/qmgr[7]: 2E44B9A03F7: from=<a@b>, status=expired, returned to sender", None),
     ],
 )
-def test_a_line_is_counted_as_what_it_is(line: str, expected: str | None) -> None:
+def test_each_line_counts_as_its_event(line: str, expected: str | None) -> None:
     assert counted(line) == ({expected: 1} if expected else {})
     between = Counter(counted(SENT, line, SENT))
     between.subtract({"sent": 2})
@@ -187,7 +187,7 @@ def test_a_line_is_counted_as_what_it_is(line: str, expected: str | None) -> Non
     ],
     ids=range(6),
 )
-def test_deliveries_in_another_format_are_missing_not_0(line: str, tmp_path: Path) -> None:
+def test_deliveries_in_another_format_are_unmeasured(line: str, tmp_path: Path) -> None:
     """Nor too few: the next rates begin after a sample that has failed."""
     (log := tmp_path / "mail.log").touch()
     rates = LogRates(log, "postfix")
@@ -206,7 +206,7 @@ def test_deliveries_in_another_format_are_missing_not_0(line: str, tmp_path: Pat
     assert sample(f"{SENT}\n")["sent_per_s"] > 0
 
 
-def test_a_message_with_several_ids_is_one() -> None:
+def test_a_message_with_several_ids_counts_once() -> None:
     """Postfix logs each Message-ID header. Another process may work on another message meanwhile."""
     first = "Nov  3 06:23:01 mail postfix/cleanup[7]: AAAA: message-id=<a@b>"
     second = first.replace("[7]: AAAA", "[8]: BBBB")
@@ -303,7 +303,7 @@ def test_too_many_lines_are_left_out_and_counted(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> None:
+def test_wrong_settings_are_rejected_in_one_line(settings: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         open_probe(NOWHERE, **settings)
     assert str(refusal.value) == says

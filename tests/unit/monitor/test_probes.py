@@ -104,7 +104,7 @@ def recorded(tmp_path: Path, probes: tuple[OpenedProbe, ...], enough: Enough, **
     return read_log(tmp_path / "machine.tlog")
 
 
-def test_the_figures_of_the_first_samples_are_told_once(tmp_path: Path) -> None:
+def test_the_figures_of_the_first_samples_are_announced_once(tmp_path: Path) -> None:
     """With rates, which the first sample does not have, and without failed samples."""
     told: list[tuple[str, set[str]]] = []
     enough, numbers = Enough(), iter(range(1, 1000))
@@ -172,7 +172,7 @@ def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Pa
     assert probe_statistics(log, Window(1e6, 2e6)) is None
 
 
-def test_a_probe_that_fails_or_hangs_costs_only_its_own_samples(tmp_path: Path) -> None:
+def test_a_failing_or_hanging_probe_loses_only_its_own_samples(tmp_path: Path) -> None:
     """Another probe is sampled meanwhile, failures are counted with the last reason, and the block ends at once."""
     release, enough, taken, failed = threading.Event(), Enough(), [], []
 
@@ -237,7 +237,7 @@ def test_a_probe_that_hangs_after_a_while_has_a_failure(hung_s: float, failures:
         {f"a{n}": n for n in range(MOST_FIGURES + 1)},
     ],
 )
-def test_other_than_finite_numbers_by_name_is_a_failed_sample(figures: object) -> None:
+def test_anything_but_finite_numbers_by_name_is_a_failed_sample(figures: object) -> None:
     """So a log has nothing that its reader would refuse."""
     with pytest.raises(ValueError, match="expected"):
         checked(figures)
@@ -262,7 +262,7 @@ PROBE_OF = "expected other:open_probe of other 1 to"
         ),
     ],
 )
-def test_a_probe_that_cannot_be_used_is_one_line(
+def test_an_unusable_probe_is_refused_in_one_line(
     code: str, limit_s: float, says: str, install: Install, tmp_path: Path
 ) -> None:
     install(code)
@@ -277,7 +277,7 @@ def test_a_probe_may_take_any_settings(install: Install, tmp_path: Path) -> None
     assert probe.sample() == {"start_count": 5}
 
 
-def test_a_probe_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_probe_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refusal:
         check_of(counting(tmp_path / "scenario"))
     own = ", ".join(each.name for each in plugins("probe"))
@@ -299,7 +299,7 @@ def test_two_probes_of_a_name_have_labels(install: Install, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("label", ["", "A", "a" * 41])
-def test_other_labels_are_one_line(label: str, install: Install, tmp_path: Path) -> None:
+def test_malformed_labels_are_refused_in_one_line(label: str, install: Install, tmp_path: Path) -> None:
     """They are shown in tables and on terminals."""
     install(PROBE)
     with pytest.raises(ConfigError) as refusal:
@@ -309,7 +309,7 @@ def test_other_labels_are_one_line(label: str, install: Install, tmp_path: Path)
 
 
 @pytest.mark.parametrize("said", ["probe count: start: expected 5, found 6", "start: expected 5, found 6"])
-def test_a_line_of_a_probe_has_its_key(said: str, install: Install, tmp_path: Path) -> None:
+def test_an_error_of_a_probe_has_its_key(said: str, install: Install, tmp_path: Path) -> None:
     install(f"from loadsim.errors import ConfigError\ndef open_probe(services): raise ConfigError({said!r})")
     with pytest.raises(ConfigError, match=r"^probe count/two: start: expected 5, found 6$"):
         opened(scenario_of(tmp_path / "scenario", (quiet(), 2), probes={"count/two": {}}))
@@ -321,7 +321,7 @@ def test_probes_are_a_mapping_to_settings(probes: object, tmp_path: Path) -> Non
         scenario_of(tmp_path, (quiet(), 2), probes=probes)
 
 
-def test_probes_are_no_load(tmp_path: Path) -> None:
+def test_probes_do_not_change_the_load(tmp_path: Path) -> None:
     """They are in the scenario that a run keeps, and not in its digest."""
     scenario = counting(tmp_path)
     assert scenario.digest() == scenario_of(tmp_path, (quiet(), 2)).digest()
@@ -334,7 +334,7 @@ def sample_at(at_s: float, **sample: Any) -> dict[str, Any]:
     return {"at_ns": ENDED["start_ns"] + round(at_s * 1e9), **sample}
 
 
-def test_the_score_and_the_generators_health_are_those_without_probes(tmp_path: Path) -> None:
+def test_probes_change_neither_score_nor_generator_health(tmp_path: Path) -> None:
     """Samples of a probe between those of a machine change no figure."""
     machine = [
         sample_at(
@@ -373,7 +373,7 @@ def unprivileged() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_the_example_fails_where_it_may_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_probe_fails_at_an_unreadable_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts messages in subdirectories, and states no 0 for a directory that it may not read."""
     monkeypatch.setattr(sys, "path", [str(SOURCE), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -402,7 +402,7 @@ def statistics_of(place: Path, samples: Iterable[tuple[float, float]], window: W
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(-1e15, 1e15), min_size=1, max_size=60), st.integers(1, 8))
-def test_statistics_are_numpys_of_the_samples_in_the_window(values: list[float], eighths: int) -> None:
+def test_statistics_of_the_window_are_numpys(values: list[float], eighths: int) -> None:
     """The nearest rank, as of the tasks; samples before the window and from its end on do not count."""
     each_s = eighths / 8
     window = Window(10, 10 + len(values) * each_s)
@@ -418,7 +418,7 @@ def test_statistics_are_numpys_of_the_samples_in_the_window(values: list[float],
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(-1000, 1000)), min_size=2, max_size=40))
-def test_samples_count_by_the_time_for_which_they_stand(samples: list[tuple[int, int]]) -> None:
+def test_samples_are_weighted_by_time(samples: list[tuple[int, int]]) -> None:
     """Mean and percentiles over time, each instant having the value of the next sample: counted out in eighths."""
     at = np.cumsum([8, *(gap for gap, _ in samples[1:])])
     window = Window(0, 1 + at[-1] / 8)
@@ -489,7 +489,9 @@ def test_criteria_on_unknown_probes_are_rejected(criterion: str, found: str, tmp
 @pytest.mark.parametrize(
     ("samples", "passed", "said"), [([3.0] * 7 + [9.0], False, "9.0 ms"), ([], False, "not measured")]
 )
-def test_a_criterion_on_a_probe_decides(samples: list[float], passed: bool, said: str, tmp_path: Path) -> None:
+def test_a_criterion_on_a_probe_decides_the_verdict(
+    samples: list[float], passed: bool, said: str, tmp_path: Path
+) -> None:
     """As of any other figure, in its unit; without samples it is missed."""
     asked = {"criteria": {"probes.disk.wait_ms.p95": {"max": 5}}}
     health = [sample_at(at_s, probe="disk", figures={"wait_ms": value}) for at_s, value in enumerate(samples)]

@@ -65,7 +65,7 @@ def groups_of(services: Services, clock: Clock, **named: str) -> ProcessGroups:
 
 
 @pytest.mark.slow
-def test_a_server_that_loadsim_started_is_none_of_its_processes(start: Callable[..., Child]) -> None:
+def test_a_server_started_by_loadsim_is_not_counted_as_loadsim(start: Callable[..., Child]) -> None:
     """Its own time and that of a child that began and ended unseen are the server's; the rest is loadsim's."""
     server, engine = start(), start()
     groups = groups_of(at(listening(server)), Clock())
@@ -105,7 +105,7 @@ def test_children_of_the_server_stay_its_own(start: Callable[..., Child]) -> Non
     assert figures["loadsim_cpu_cores"] + figures["server_cpu_cores"] + figures["others_cpu_cores"] == pytest.approx(10)
 
 
-def test_a_server_that_was_started_again_is_found(start: Callable[..., Child]) -> None:
+def test_a_restarted_server_is_found(start: Callable[..., Child]) -> None:
     """At once, if nothing was left of it; meanwhile its figures are missing, and not 0."""
     first = start()
     port = listening(first)
@@ -120,7 +120,7 @@ def test_a_server_that_was_started_again_is_found(start: Callable[..., Child]) -
     assert groups.take(busy(0))["server_cpu_cores"] >= 0.1 - ROUNDED_S
 
 
-def test_a_server_is_looked_for_from_time_to_time(start: Callable[..., Child]) -> None:
+def test_the_server_is_searched_for_periodically(start: Callable[..., Child]) -> None:
     """A second instance may have joined it; each search costs, so that none is made before its time."""
     first, second, searches = start(), start(), []
     found = {first.number}
@@ -170,7 +170,7 @@ def test_reading_takes_a_limited_share_of_a_core() -> None:
     assert searches == [1, 13, 25]
 
 
-def test_one_costly_reading_leaves_no_gap() -> None:
+def test_one_slow_reading_leaves_no_gap() -> None:
     """A reading of 2 x 100 ms among others of 2 x 2 ms: the next one does not wait for 25 s.
 
     Such a gap would be longer than a tenth of a window of four minutes, and all of its figures not measured.
@@ -185,7 +185,7 @@ def test_one_costly_reading_leaves_no_gap() -> None:
     assert read == list(range(1, 61))
 
 
-def test_a_server_of_which_a_part_is_not_seen_has_no_figures(start: Callable[..., Child]) -> None:
+def test_a_partly_invisible_server_has_no_figures(start: Callable[..., Child]) -> None:
     """One service has no process here that this user may see: the sum of the rest would be too small."""
     imap, smtp = start(), start()
     services = at(listening(imap), listening(smtp))
@@ -193,7 +193,7 @@ def test_a_server_of_which_a_part_is_not_seen_has_no_figures(start: Callable[...
     assert find_processes(services)() == frozenset()
 
 
-def test_a_program_that_forwards_is_no_server(start: Callable[..., Child]) -> None:
+def test_a_proxy_is_not_the_server(start: Callable[..., Child]) -> None:
     """The server is in a container, or elsewhere: the time of this program would be taken for the server's."""
     imap, smtp = start(), start("docker-proxy")
     services = at(listening(imap), listening(smtp))
@@ -202,7 +202,7 @@ def test_a_program_that_forwards_is_no_server(start: Callable[..., Child]) -> No
 
 
 @pytest.mark.system
-def test_a_server_of_another_user_is_not_seen(start: Callable[..., Child]) -> None:
+def test_a_server_of_another_user_is_invisible(start: Callable[..., Child]) -> None:
     imap, smtp = start(), start()
     services = at(listening(imap), listening(smtp))
     smtp.does(f"import ctypes, os; os.setuid({NOBODY}); ctypes.CDLL(None).prctl(4, 1)")  # PR_SET_DUMPABLE
@@ -214,7 +214,7 @@ def test_a_server_of_another_user_is_not_seen(start: Callable[..., Child]) -> No
         os.seteuid(0)
 
 
-def test_a_server_in_this_process_cannot_be_told_from_loadsim() -> None:
+def test_a_server_in_this_process_is_not_found() -> None:
     """Its time would count as the server's."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         assert find_processes(at(listener.getsockname()[1]))() == frozenset()

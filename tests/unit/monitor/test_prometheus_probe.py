@@ -43,7 +43,7 @@ def opened(port: int, metrics: str, **settings: object) -> Probe:
         max_size=5,
     ),
 )
-def test_a_page_of_prometheus_own_library(
+def test_a_page_of_prometheus_own_library_is_read(
     written: Callable[[CollectorRegistry], bytes], names: list[str], rows: dict[tuple[str, ...], float]
 ) -> None:
     """All samples of a metric, in both formats, with any text as label."""
@@ -61,7 +61,7 @@ def test_a_page_of_prometheus_own_library(
 
 
 @given(st.text(st.sampled_from('up{}="\\, \n5#e+.NaInf_'), max_size=60))
-def test_any_page_is_a_number_or_one_line(page: str) -> None:
+def test_any_page_gives_a_number_or_a_one_line_error(page: str) -> None:
     (wanted,) = wanted_of("up")
     try:
         found = value_of(wanted, page)
@@ -115,7 +115,7 @@ def test_one_sample_is_the_figure(metric: str, expected: float) -> None:
         ("odd", "expected the samples of odd in the text format, found a line in another"),
     ],
 )
-def test_anything_else_is_a_failed_sample(metric: str, says: str) -> None:
+def test_several_samples_or_none_are_a_failed_sample(metric: str, says: str) -> None:
     """The sum or the first of several would be a number, too, and a wrong one."""
     (wanted,) = wanted_of(f"a={metric}")
     with pytest.raises(ValueError, match="expected") as failure:
@@ -123,7 +123,7 @@ def test_anything_else_is_a_failed_sample(metric: str, says: str) -> None:
     assert says in str(failure.value)
 
 
-def test_metrics_are_read() -> None:
+def test_metric_selectors_are_parsed() -> None:
     """Commas, braces and quotation marks within labels end nothing."""
     found = wanted_of(' up,b=x:y{a="1,}\\"" , c="2" }, rate(r_total) ,c = rate( r_total{d="e"} )')
     assert [(each.figure, each.name, dict(each.labels), each.is_rate) for each in found] == [
@@ -148,7 +148,7 @@ def test_metrics_are_read() -> None:
         ),
     ],
 )
-def test_other_metrics_are_one_line(metrics: str, says: str) -> None:
+def test_malformed_selectors_are_rejected_in_one_line(metrics: str, says: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         wanted_of(metrics)
     assert str(refusal.value).startswith("metrics: expected ")
@@ -176,7 +176,7 @@ URL = "url: expected an address such as http://127.0.0.1:9900/metrics, found "
         ),
     ],
 )
-def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> None:
+def test_wrong_settings_are_rejected_in_one_line(settings: dict[str, object], says: str) -> None:
     """Before the load, and without the password that an address may have."""
     with pytest.raises(ConfigError) as refusal:
         open_probe(NOWHERE, **settings)
@@ -184,7 +184,7 @@ def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> 
     assert "s3cret" not in str(refusal.value)
 
 
-def test_loadsims_own_endpoint(tmp_path: Path) -> None:
+def test_loadsims_own_endpoint_is_read(tmp_path: Path) -> None:
     """Its figures are those that Prometheus' parser finds on the same page."""
     live = live_run(tmp_path, WORK)
     with served_metrics("0", lambda: live.figures, quiet=True) as port:
@@ -202,7 +202,7 @@ def test_loadsims_own_endpoint(tmp_path: Path) -> None:
         assert sample()["loadsim_sessions_lost_total_per_s"] == 0
 
 
-def test_rates_are_of_one_start() -> None:
+def test_no_rate_spans_a_restart() -> None:
     """The increase over the time that passed; none first, and none after the counters were reset."""
     registry = CollectorRegistry()
     started = Gauge("process_start_time_seconds", "help", registry=registry)
@@ -226,7 +226,7 @@ def test_rates_are_of_one_start() -> None:
         assert sample() == {"r_total": 0, "g": 3, "r_total_per_s": 0}
 
 
-def test_it_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_endpoint_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a proxy, by its path and query."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -263,7 +263,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
     ],
     ids=range(11),
 )
-def test_other_answers_are_a_failed_sample(answer: bytes, says: str) -> None:
+def test_malformed_answers_are_a_failed_sample(answer: bytes, says: str) -> None:
     """One line, without what a server sends."""
     with raw_server(lambda connection: connection.sendall(answer)) as port:
         sample = opened(port, "up", timeout_s=60)

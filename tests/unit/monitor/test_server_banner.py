@@ -54,7 +54,7 @@ SMTP = says(b"220-mail\r\n220 ready\r\n")
 IMAP = says(b"* OK ready\r\n")
 
 
-def test_what_is_said() -> None:
+def test_greetings_are_recorded() -> None:
     assert asked(IMAP, SMTP) == {"imap_greeting": "OK ready", "smtp_greeting": "mail ready"}
 
 
@@ -73,7 +73,7 @@ def _never_ends(stream: BufferedRWPair) -> None:
 
 
 @pytest.mark.parametrize("talk", [_hangs_up, _is_silent, _never_ends, says(b"hello\r\n"), says(b"\xff\x1b[2J\r\n")])
-def test_what_is_no_mail_server_has_said_nothing(talk: Talk) -> None:
+def test_anything_but_a_mail_server_has_no_greeting(talk: Talk) -> None:
     """Whatever it does instead, the other service is asked all the same."""
     found = asked(talk, SMTP)
     assert found["smtp_greeting"] == "mail ready"
@@ -82,7 +82,7 @@ def test_what_is_no_mail_server_has_said_nothing(talk: Talk) -> None:
     assert found["smtp_greeting"] is None
 
 
-def test_a_greeting_is_harmless() -> None:
+def test_greetings_are_escaped_and_cut() -> None:
     """Control sequences are shown and not obeyed, what is too long is cut."""
     found = asked(says(b"* OK \x1b[2J" + b"x" * 2000 + b"\r\n"), SMTP)
     greeting = found["imap_greeting"]
@@ -90,14 +90,14 @@ def test_a_greeting_is_harmless() -> None:
     assert greeting.startswith("OK \\x1b[2Jxxx") and len(greeting) <= 500
 
 
-def test_the_embedded_server(embedded_server: StartEmbedded) -> None:
+def test_the_embedded_server_has_greetings(embedded_server: StartEmbedded) -> None:
     found = greetings(embedded_server(numbered_accounts(1)).services)
     assert found["imap_greeting"] and found["smtp_greeting"]
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("tls", ["none", "starttls", "implicit"])
-def test_dovecot_and_postfix(tls: str, dovecot_postfix: StartDovecotPostfix) -> None:
+def test_dovecot_and_postfix_have_greetings(tls: str, dovecot_postfix: StartDovecotPostfix) -> None:
     found = greetings(dovecot_postfix(numbered_accounts(1), tls=tls).services)
     assert "Dovecot" in str(found["imap_greeting"])
     assert "Postfix" in str(found["smtp_greeting"])

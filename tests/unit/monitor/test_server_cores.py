@@ -56,7 +56,7 @@ def about_cores(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if name.startswith("server_core")}
 
 
-def test_a_server_that_is_not_pinned_has_all_cores(server: Child) -> None:
+def test_an_unpinned_server_has_all_cores(server: Child) -> None:
     """Its busy share is that of the machine, and what others took is `others_cpu_cores`."""
     groups = groups_of(server)
     assert about_cores(groups.take(machine(1, {ONE: 0.75, OTHER: 0.25}, 0.125))) == {
@@ -70,7 +70,7 @@ def test_a_server_that_is_not_pinned_has_all_cores(server: Child) -> None:
     assert figures["server_cores_taken_by_others"] == pytest.approx(figures["others_cpu_cores"])
 
 
-def test_a_server_that_is_pinned_has_its_cores(server: Child) -> None:
+def test_a_pinned_server_has_its_cores(server: Child) -> None:
     """The generator keeps the other core busy, which is neither the server's nor that of others here.
 
     As `--pin` does it, the probe is open already; a sample of which a part was before has no share.
@@ -93,7 +93,7 @@ def test_a_server_that_is_pinned_has_its_cores(server: Child) -> None:
     assert about_cores(groups.take(machine(4, {}))) == {"server_cores": len(OWN), "server_core_sets": 1}
 
 
-def test_a_generator_that_may_run_elsewhere_is_one_of_the_others(server: Child) -> None:
+def test_a_generator_with_further_cores_counts_as_another_program(server: Child) -> None:
     """It may have taken the server's core: nothing shows where it ran. Only on the same cores, it does not count."""
     os.sched_setaffinity(server.number, {ONE})
     groups = groups_of(server)
@@ -123,7 +123,7 @@ def pinned(cores: Collection[int]) -> Iterator[None]:
                 os.sched_setaffinity(thread, OWN)
 
 
-def test_processes_that_may_use_different_cores_have_all_of_them(server: Child) -> None:
+def test_processes_with_different_cores_have_their_union(server: Child) -> None:
     """A child inherits the cores; one that is moved adds its own, and takes them along when it ends."""
     os.sched_setaffinity(server.number, {ONE})
     child = int(server.does(FORK))
@@ -137,7 +137,7 @@ def test_processes_that_may_use_different_cores_have_all_of_them(server: Child) 
     assert about_cores(groups.take(machine(4, {}))) == {"server_cores": 1, "server_core_sets": 1}
 
 
-def test_threads_count_each(server: Child) -> None:
+def test_each_threads_affinity_counts(server: Child) -> None:
     """`taskset -p` moves the first thread only: the rest of the server stays where it was."""
     server.does(THREAD)
     groups = groups_of(server)
@@ -148,7 +148,7 @@ def test_threads_count_each(server: Child) -> None:
         server.does("more.set()")
 
 
-def test_a_named_group_that_may_run_elsewhere_is_told(server: Child) -> None:
+def test_a_named_group_with_further_cores_is_stated(server: Child) -> None:
     """It is a part of the server for `loadsim size`, which cannot tell what it took of the server's cores."""
     filter_ = Child("a-filter")
     try:
@@ -167,7 +167,7 @@ def test_a_named_group_that_may_run_elsewhere_is_told(server: Child) -> None:
         filter_.process.communicate()
 
 
-def test_cores_that_are_unknown_have_no_figures(server: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_cores_have_no_figures(server: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     """No processes of a server; a core that /proc/stat numbers otherwise; a security module that hides the cores."""
     named = ProcessGroups(frozenset, {"server": "server"}, clock(), lambda: 0)
     assert about_cores(named.take(machine(1, {}))) == {}

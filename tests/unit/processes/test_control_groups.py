@@ -37,7 +37,7 @@ def written(place: Path, own: str, files: Mapping[str, str]) -> tuple[Path, Path
         ("odd\n", {"cpu.max": "100000 100000\n"}, 8),
     ],
 )
-def test_cores_by_quota(
+def test_the_least_quota_limits_the_cores(
     own: str, files: Mapping[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of eight by affinity: the least quota of our group and of those above, in whole cores, and never none."""
@@ -69,6 +69,8 @@ CACHED = (
         ("0::/\n", memory("", MI, 0, "odd\n"), (MI, MI)),
     ],
 )
-def test_memory_by_limit(own: str, files: Mapping[str, str], expected: tuple[int, int] | None, tmp_path: Path) -> None:
+def test_the_least_limit_bounds_the_memory(
+    own: str, files: Mapping[str, str], expected: tuple[int, int] | None, tmp_path: Path
+) -> None:
     """The least limit, and the least that is left: those may be of different groups."""
     assert memory_limits(*written(tmp_path, own, files)) == expected

@@ -69,7 +69,7 @@ async def failures(protocol: str, services: Services) -> list[TaskFailed]:
 @pytest.mark.parametrize("sources", [(), ("127.0.0.1",)])
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
-def test_no_free_file_descriptor(
+def test_a_missing_file_descriptor_is_a_shortage(
     protocol: str, loop: str, sources: tuple[str, ...], tls: str, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that we could not even begin, and a host that we could not even look up."""
@@ -108,13 +108,13 @@ def test_shortages_have_stable_kinds(number: int) -> None:
         OSError("without a number"),
     ],
 )
-def test_what_a_network_does_is_no_shortage(error: OSError) -> None:
+def test_network_errors_are_no_shortage(error: OSError) -> None:
     with pytest.raises(ServerLost), failing_as("connect"):
         raise error
     assert own_failure(error) is None
 
 
-def test_no_memory() -> None:
+def test_a_lack_of_memory_is_a_shortage() -> None:
     """A lack of memory is a shortage as Python and as TLS report it."""
     exhausted = ssl.SSLError(1, "x")
     exhausted.reason = "MALLOC_FAILURE"
@@ -123,14 +123,14 @@ def test_no_memory() -> None:
             raise error
 
 
-def test_numbers_of_the_tls_library_are_its_own() -> None:
+def test_tls_error_numbers_are_no_errno() -> None:
     error = ssl.SSLError(errno.ENOMEM, "x")
     error.reason = "BAD_RECORD_TYPE"
     with pytest.raises(ServerLost, match="TLS handshake"), failing_as("connect"):
         raise error
 
 
-def test_a_time_limit_is_the_servers() -> None:
+def test_a_time_out_is_the_servers_failure() -> None:
     with pytest.raises(ServerSilent), failing_as("connect"):
         raise TimeoutError
     assert own_failure(TimeoutError()) is None
@@ -218,7 +218,7 @@ def test_a_system_without_proc_is_bad_input(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_in_a_driver_is_ours() -> None:
+def test_an_error_in_a_driver_is_an_internal_error() -> None:
     """A transport ends a connection by what its protocol raises."""
     failure = own_failure(KeyError("secret"))
     assert failure is not None
@@ -239,7 +239,7 @@ def reached(monkeypatch: pytest.MonkeyPatch, errors: dict[str, OSError], took: s
     return raised.value
 
 
-def test_another_address_does_not_hide_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_refusing_address_does_not_hide_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would refuse, and the server be blamed."""
     refused = ConnectionRefusedError(errno.ECONNREFUSED, "x")
     for number in (errno.EMFILE, errno.ENOMEM):
@@ -250,7 +250,7 @@ def test_another_address_does_not_hide_a_shortage(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_an_address_of_a_family_that_is_off_is_no_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_address_family_is_no_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without IPv6, connecting to ::1 fails like a lack of ports; the error of a server that is down comes through."""
     errors = {"127.0.0.1": OSError(errno.EADDRNOTAVAIL, "x"), "::1": ConnectionRefusedError(errno.ECONNREFUSED, "x")}
     assert reached(monkeypatch, errors, set()).errno == errno.ECONNREFUSED

@@ -45,7 +45,7 @@ def correspondence(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "commands"), [("SAVE SENT", 2), ("READ", 3)])
-def test_service_times_are_erlang(correspondence: Lived, task: str, commands: int) -> None:
+def test_service_times_are_erlang_distributed(correspondence: Lived, task: str, commands: int) -> None:
     """A task of k commands has the mean and the 95th percentile of Erlang-k: for k = 2 of 20 ms each, 94.9 ms.
 
     Tolerances are 4 standard errors: sqrt(k/n) means for the mean, sqrt(p (1-p) / n) / density for a quantile.
@@ -66,7 +66,7 @@ def test_service_times_are_erlang(correspondence: Lived, task: str, commands: in
 
 
 @pytest.mark.slow
-def test_waiting_is_that_of_an_open_queue(tmp_path: Path) -> None:
+def test_waiting_times_are_those_of_an_open_queue(tmp_path: Path) -> None:
     """One user with a Poisson stream of tasks is M/G/1: waiting is what Pollaczek and Khinchine say.
 
     A SEND to one recipient is 5 commands of mean m: S = 5 m, E[S^2] = 30 m^2; at a load of 0.7 the mean wait is
@@ -133,7 +133,7 @@ def message(to: int) -> tuple[str, list[str], bytes]:
     return "user00001@loadsim.test", [address], made
 
 
-def test_a_strangers_reference_is_our_bug(tmp_path: Path) -> None:
+def test_another_users_reference_is_an_internal_error(tmp_path: Path) -> None:
     """No server refused it: it is not recorded as a failure of the task."""
 
     async def talk(module: InMemoryDriver, sessions: list[Any], _: list[VirtualEar]) -> None:
@@ -146,7 +146,7 @@ def test_a_strangers_reference_is_our_bug(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
-def test_a_command_takes_as_long_as_told(tmp_path: Path) -> None:
+def test_a_command_takes_the_time_of_the_hook(tmp_path: Path) -> None:
     """The hook has the user, the command, its begin and its service time; what takes too long is never answered."""
     asked: list[tuple[int, str, int]] = []
     told_s: dict[str, float] = {"IMAP LIST": 7.0, "IMAP FETCH": 60.0, "IMAP APPEND": 60.5, "IMAP UID MOVE": math.inf}
@@ -184,7 +184,7 @@ def test_a_command_takes_as_long_as_told(tmp_path: Path) -> None:
     converse(tmp_path, talk, pace=pace)
 
 
-def test_a_change_of_the_calendar_lists_no_schedule_that_an_earlier_one_stored(tmp_path: Path) -> None:
+def test_a_calendar_change_does_not_list_schedules_stored_before(tmp_path: Path) -> None:
     """Its reference is known. The first change finds an empty folder, which needs no FETCH."""
 
     async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[VirtualEar]) -> None:
@@ -197,7 +197,7 @@ def test_a_change_of_the_calendar_lists_no_schedule_that_an_earlier_one_stored(t
     converse(tmp_path, talk)
 
 
-def test_without_service_time_nothing_waits(tmp_path: Path) -> None:
+def test_without_service_times_nothing_waits(tmp_path: Path) -> None:
     """`service_s` of 0 takes no virtual time at all: what is due is done at its due time."""
     profile = quiet(new_mail={"per_day": 20}, process_inbox={"per_day": 10}, browse={"per_day": 10})
     lived = live(scenario_of(tmp_path, (profile, 3), day="120s"), tmp_path, service_s=0)

@@ -85,7 +85,7 @@ class Repeating:
 
 
 @pytest.mark.parametrize("size", [5, 15, 25])
-def test_a_secret_is_not_shown_as_other_servers_repeat_it(size: int) -> None:
+def test_secrets_repeated_by_a_server_are_masked(size: int) -> None:
     """In upper case or as Latin-1, whole or cut."""
     account = Account(1, USER, "user@sim.test", "geheim-\u00fc-Wort")
     for repeated in (account.password.upper().encode(), account.password.encode("latin-1")):
@@ -159,7 +159,7 @@ FRAMES = ("{%d}\r\n%s", '"%.0s%s"', '"of "%.0s%s" "', '(("%.0s%s" NIL) {3}\r\nQW
 
 
 @given(text=TEXTS, frame=st.sampled_from(FRAMES), padding=st.text("x", max_size=90))
-def test_no_fetched_text_is_shown(text: str, frame: str, padding: str) -> None:
+def test_fetched_text_is_not_shown(text: str, frame: str, padding: str) -> None:
     """Neither from a literal nor from a quoted text; lines are cut anywhere in either."""
     quoted = frame % (len(text), text if frame.startswith("{") else text.replace("\r\n", " "))
     lines: deque[bytes | int] = deque(maxlen=KEPT_LINES)
@@ -172,7 +172,7 @@ def test_no_fetched_text_is_shown(text: str, frame: str, padding: str) -> None:
 
 
 @given(TEXTS, st.integers(-1, 1000), st.text("x", max_size=90))
-def test_no_appended_text_is_shown(text: str, free_bytes: int, folder: str) -> None:
+def test_appended_text_is_not_shown(text: str, free_bytes: int, folder: str) -> None:
     first, *_ = encode(b"t1", b"APPEND", [folder.encode(), Literal(text.encode())], free_bytes)
     shown = text_of(first[:KEPT_BYTES], OTHER, sent=True)
     assert shown.startswith("C: t1 APPEND") and not re.search("[QWZ]{3}", shown)
@@ -196,7 +196,7 @@ def after_log_on(command: bytes) -> tuple[bytes, ...]:
 @pytest.mark.parametrize("driver", ["imap", "aioimaplib"])
 @settings(max_examples=25)
 @given(rest=st.lists(st.tuples(st.sampled_from(REST), st.text("QWZ", min_size=4)), min_size=1))
-def test_the_rest_of_a_text_is_no_answer(driver: str, rest: list[tuple[str, str]]) -> None:
+def test_the_rest_of_a_text_is_not_shown_as_an_answer(driver: str, rest: list[tuple[str, str]]) -> None:
     """A server that states a wrong length sends it where a response is due. What it says otherwise is shown."""
     text = [(frame % word).encode() for frame, word in rest]
 
@@ -229,7 +229,7 @@ def test_the_rest_of_a_text_is_no_answer(driver: str, rest: list[tuple[str, str]
 
 @settings(max_examples=25)
 @given(text=st.lists(st.sampled_from(["220 QWZ", "554 QWZ", "354 QWZ", "250-QWZ", "QWZ"]), min_size=1))
-def test_a_message_that_a_server_repeats_is_not_shown(text: list[str]) -> None:
+def test_a_repeated_message_is_not_shown(text: list[str]) -> None:
     """Neither in kept lines nor in an error; the words of the server's own are."""
     message = "\r\n".join(("From: user@sim.test", "", *text, "")).encode()
     is_message = False
@@ -268,7 +268,7 @@ def test_a_message_that_a_server_repeats_is_not_shown(text: list[str]) -> None:
 @pytest.mark.parametrize(
     "greeting", [b"SSH-2.0-OpenSSH_9.2p1\r\n", b"220 mail.test ESMTP\r\n", b"* OK mail", b"+OK POP3\n"]
 )
-def test_what_greets_in_place_of_the_server_is_shown(driver: str, greeting: bytes) -> None:
+def test_a_greeting_of_another_server_is_shown(driver: str, greeting: bytes) -> None:
     """No text and no secret is under way by then."""
     errors = list[str]()
 
@@ -284,7 +284,7 @@ def test_what_greets_in_place_of_the_server_is_shown(driver: str, greeting: byte
     assert "***" not in errors[0]
 
 
-def test_words_of_a_server_are_shown() -> None:
+def test_a_servers_own_words_are_shown() -> None:
     wrong = b"* 1 FETCH (BODY[1] {2}\r\nQWZQWZ QWZ"
     assert text_of(wrong, OTHER, sent=False) == "S: * 1 FETCH (BODY[1] {2 bytes}"
     for answer in ("* NO [ALERT] full", "t12 NO [LIMIT] full", "334 ok", "+ idling"):
@@ -292,7 +292,7 @@ def test_words_of_a_server_are_shown() -> None:
     assert text_of(b"550 5.1.1 no\x1b[2J", OTHER, sent=False) == "S: 550 5.1.1 no\\x1b[2J"
 
 
-def test_a_trace_ends_and_lines_are_kept() -> None:
+def test_a_trace_is_bounded_and_keeps_the_last_lines() -> None:
     written: list[tuple[bytes, bool]] = []
     trace = Trace(lambda line, sent: written.append((line, sent)))
     lines = [b"* %d EXISTS" % number if number % 3 else number for number in range(2 * MOST_TRACED_LINES)]
@@ -303,12 +303,12 @@ def test_a_trace_ends_and_lines_are_kept() -> None:
     assert [*trace] == lines[-KEPT_LINES:]
 
 
-def test_a_trace_needs_a_user(tmp_path: Path) -> None:
+def test_a_trace_needs_an_existing_user(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"client\.trace: expected the number of a user, at most 2, found 3"):
         scenario_of(tmp_path, (quiet(), 2), client={"trace": 3})
 
 
-def test_a_full_disk_takes_no_lines_and_ends_nothing() -> None:
+def test_a_full_disk_loses_lines_and_ends_nothing() -> None:
     with closed_at_last(Path("/dev/full").open("w", encoding="utf-8")) as out:
         events = Events(out)
         events.failed("SEND", 1, ServerRefused("550 RCPT"), lambda: ["S: 550 no"])

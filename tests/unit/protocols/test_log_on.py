@@ -142,7 +142,7 @@ AFTER: Step = (r"\w+ CAPABILITY", "* CAPABILITY IMAP4rev1|%t OK done|")
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_a_false_challenge(driver: str) -> None:
+def test_a_wrong_challenge_ends_the_connection(driver: str) -> None:
     """It ends the connection: no proof, against which passwords could be tried, is sent."""
     steps = [(r"\S+", plus(driver, "r=another,s=c2FsdA==,i=4096"))]
     failure = log_on(driver, *dialogue(driver, "SCRAM-SHA-256", steps))
@@ -150,7 +150,7 @@ def test_a_false_challenge(driver: str) -> None:
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_a_server_without_the_password(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_prove_the_password_is_refused(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a wrong signature nor none is success."""
     monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
     first = (r"\S+", plus(driver, "r=noncex,s=c2FsdA==,i=4096"))
@@ -160,14 +160,14 @@ def test_a_server_without_the_password(driver: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("driver", IMAP)
-def test_without_initial_responses(driver: str) -> None:
+def test_without_initial_responses_the_client_waits(driver: str) -> None:
     """Without SASL-IR, the message waits for the server (RFC 4422 section 3); an empty one is an empty line."""
     steps = [("", "+ |"), (in_base64("\0user\0pencil"), end(driver, True)), AFTER]
     assert log_on(driver, *dialogue(driver, "PLAIN", steps, initial=False)) is None
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_the_command_is_not_sent_in_place_of_the_method(driver: str) -> None:
+def test_login_does_not_replace_a_missing_method(driver: str) -> None:
     """A scenario's method that is not offered: nothing is sent, the error names both sides."""
     greeting, steps = dialogue(driver, "PLAIN", [("", "")])
     failure = log_on(driver, greeting, steps[:1], methods=("scram-sha-1",))
@@ -200,7 +200,9 @@ def proving(driver: str, refused: str) -> tuple[tuple[str, str, str], Step]:
 
 
 @pytest.mark.parametrize(("driver", "proved"), [*((each, False) for each in EACH), *((each, True) for each in IMAP)])
-def test_a_server_that_keeps_no_secrets_for_its_strongest_method(driver: str, proved: bool, monkeypatch: Any) -> None:
+def test_a_server_without_secrets_for_its_strongest_method_gets_the_next(
+    driver: str, proved: bool, monkeypatch: Any
+) -> None:
     """mailutils 3.21 refuses SCRAM after the proof, without a code; Dovecot before. Then, PLAIN is the first."""
     monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
     scram, proof = ("SCRAM-SHA-256", ".*", end(driver, False)), None
@@ -221,7 +223,7 @@ def test_a_server_that_keeps_no_secrets_for_its_strongest_method(driver: str, pr
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_a_wrong_password_is_tried_once_if_it_was_compared(driver: str, monkeypatch: Any) -> None:
+def test_a_password_refused_after_a_proof_is_tried_once(driver: str, monkeypatch: Any) -> None:
     """A server that has refused a proof as Dovecot does has a secret: a further method could lock the account."""
     monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
     scram, proof = proving(driver, end(driver, False))
@@ -270,13 +272,13 @@ async def methods_once_second_was_accepted() -> list[str | None]:
     return [before, choice.chosen(SERVER, OTHER, OFFER)]
 
 
-def test_another_run_knows_nothing_of_what_one_has_shown() -> None:
+def test_learned_methods_are_forgotten_between_runs() -> None:
     """A suite exchanges the server behind a port."""
     for _ in range(2):
         assert asyncio.run(methods_once_second_was_accepted()) == ["scram-sha-256", "plain"]
 
 
-def test_a_server_that_keeps_secrets_of_some_users_only() -> None:
+def test_a_second_method_is_remembered_per_user() -> None:
     """Each user has a second method, also once another was logged on by the first; who used it begins with it."""
 
     async def session() -> list[str | None]:
@@ -289,7 +291,7 @@ def test_a_server_that_keeps_secrets_of_some_users_only() -> None:
 
 
 @pytest.mark.parametrize("failure", [ServerRefused("535 AUTH", "no"), ServerLost("connection lost"), ServerSilent("")])
-def test_a_second_method_without_success_is_not_tried_again(failure: TaskFailed) -> None:
+def test_a_failed_second_method_is_not_tried_again(failure: TaskFailed) -> None:
     """However it ended: its password may have counted against the account."""
     tried: list[str] = []
 
@@ -331,7 +333,7 @@ XOAUTH2 = re.escape(in_base64(f"user=u@sim.test\1auth=Bearer {TOKEN}\1\1"))
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_googles_dialogue(driver: str, with_token: Account) -> None:
+def test_googles_dialogue_logs_on(driver: str, with_token: Account) -> None:
     """The token is accepted; a refused one is acknowledged by an empty line, and its status is part of the error."""
     if driver in IMAP:
         greeting, offer, command = (
@@ -355,7 +357,7 @@ def test_googles_dialogue(driver: str, with_token: Account) -> None:
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_microsofts_dialogue(driver: str, with_token: Account) -> None:
+def test_microsofts_dialogue_logs_on(driver: str, with_token: Account) -> None:
     """By default, as no other method takes a token; a refusal comes without a reason."""
     if driver in IMAP:
         greeting, offer, command = MICROSOFT_GREETING, MICROSOFT_IMAP, r"\w+ AUTHENTICATE"

@@ -53,7 +53,7 @@ def loadsim_with_plugin(place: Path, *arguments: str | Path) -> subprocess.Compl
 
 
 @pytest.mark.slow
-def test_a_profile_with_a_task_that_its_driver_lacks_is_rejected(tmp_path: Path) -> None:
+def test_a_profile_with_an_unsupported_task_is_rejected(tmp_path: Path) -> None:
     """It is rejected before the run, in one line with the key, the tasks and the driver."""
     topology = [
         {"profile": "loadsim-5.5/light", "users": 1},
@@ -118,6 +118,6 @@ def test_a_driver_states_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     check_drivers(scenario, NOWHERE)
 
 
-def test_an_unknown_protocol_is_one_line() -> None:
+def test_an_unknown_protocol_is_rejected_in_one_line() -> None:
     with pytest.raises(ConfigError, match=r"^protocol: expected one of .*fake.*imap.*, found pop3$"):
         open_driver("pop3", NOWHERE)

@@ -73,7 +73,7 @@ def mapi_of(found: Scenario) -> Endpoint:
         ("HTTP://LOCALHOST:80/", "localhost", 80, "none", "/mapi/emsmdb"),
     ],
 )
-def test_address(url: str, host: str, port: int, tls: str, path: str) -> None:
+def test_a_mapi_url_states_host_port_path_and_tls(url: str, host: str, port: int, tls: str, path: str) -> None:
     """The scheme says if TLS is used; the address survives the file of the run directory."""
     found = scenario({"mapi": {"url": url}}, "other")
     endpoint = mapi_of(found)
@@ -100,7 +100,7 @@ def test_address(url: str, host: str, port: int, tls: str, path: str) -> None:
         5,
     ],
 )
-def test_what_is_no_address(url: Any) -> None:
+def test_a_malformed_mapi_url_is_rejected(url: Any) -> None:
     with pytest.raises(
         ConfigError, match=r"own.yaml: server.mapi.url: expected scheme, host, port, path and query"
     ) as failed:
@@ -126,14 +126,14 @@ def test_what_is_no_address(url: Any) -> None:
         ({"mapi": HTTP}, {"accounts": {"user": "u{index}", "password": "a", "master": "m"}}, "found a master's"),
     ],
 )
-def test_what_does_not_fit(server: Any, keys: dict[str, Any], says: str) -> None:
+def test_inconsistent_mapi_settings_are_rejected(server: Any, keys: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as failed:
         scenario(server, "other", **keys)
     assert says in str(failed.value)
 
 
 @pytest.mark.parametrize("method", ["ntlm", "negotiate"])
-def test_log_on_of_a_connection(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_on_of_a_connection_needs_its_package(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is recorded, sends no password, and needs a package."""
     found = scenario({"mapi": {"url": "http://192.0.2.1", "auth": method}}, "mapi", allow_hosts=["192.0.2.1"])
     assert mapi_of(found).methods == (method,)
@@ -147,7 +147,7 @@ def test_log_on_of_a_connection(method: str, monkeypatch: pytest.MonkeyPatch) ->
         open_driver("mapi", Services(mapi=mapi_of(found)))
 
 
-def test_a_remote_server() -> None:
+def test_a_remote_password_without_tls_is_reported() -> None:
     """A host is allowed by name; a password without TLS is reported."""
     found = scenario({"mapi": {"url": "http://192.0.2.1"}}, "other", allow_hosts=["192.0.2.1"])
     assert finding(Code.PASSWORD_IN_CLEAR, "MAPI at 192.0.2.1:80") in found.findings
@@ -193,7 +193,7 @@ def test_users_get_the_services_that_their_drivers_need(server: Any, protocols: 
         ({"mapi": HTTP}, ["wrong"], "protocol wrong: expected needs that are a tuple of imap, smtp, mapi"),
     ],
 )
-def test_a_scenario_that_lacks_a_service_is_rejected(server: Any, protocols: list[str], says: str) -> None:
+def test_a_scenario_without_a_needed_service_is_rejected(server: Any, protocols: list[str], says: str) -> None:
     with pytest.raises(ConfigError) as failed:
         check_protocols(scenario(server, *protocols))
     assert says in str(failed.value)
@@ -204,7 +204,7 @@ def test_a_driver_without_its_service_is_not_opened() -> None:
         open_driver("imap", Services(mapi=Endpoint("127.0.0.1", 80)))
 
 
-def test_the_load_is_that_of_the_users() -> None:
+def test_unused_services_do_not_change_the_load() -> None:
     """Neither the address of a service nor one that no user needs changes the load."""
     alone, beside = {"mapi": HTTP}, {"imap": IMAP, "smtp": SMTP, "mapi": {"url": "https://localhost"}}
     assert scenario(alone, "other").digest() == scenario(beside, "other").digest()
@@ -213,7 +213,9 @@ def test_the_load_is_that_of_the_users() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("protocol", "services"), [("other", ["mapi"]), ("silent", ["imap", "smtp"])])
-def test_the_embedded_server_has_what_the_drivers_need(protocol: str, services: list[str], tmp_path: Path) -> None:
+def test_the_embedded_server_has_the_services_of_all_drivers(
+    protocol: str, services: list[str], tmp_path: Path
+) -> None:
     found = scenario("embedded", protocol)
     check_protocols(found)
     with server_under_test(found, tmp_path) as (given, name):

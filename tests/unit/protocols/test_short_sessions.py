@@ -75,7 +75,7 @@ def names(session: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_task_has_the_log_on_in_its_time_and_not_the_log_off(tmp_path: Path) -> None:
+def test_a_tasks_time_includes_log_on_and_not_log_off(tmp_path: Path) -> None:
     """AUTHENTICATE, CAPABILITY, SELECT and the task's own commands; a task without the mailbox does not log on."""
     lived = lived_by(tmp_path, SENDS)
     took = defaultdict(set)
@@ -114,7 +114,7 @@ def test_each_view_is_one_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_and_no_time_is_wrongly_attributed(tmp_path: Path) -> None:
+def test_short_sessions_do_the_work_of_kept_ones(tmp_path: Path) -> None:
     """The work is that of kept sessions, each message arrives once, and the server's time is never the generator's."""
     run = {"day_length": "300s", "ramp_up": "1s", "warm_up": "0s", "window": "300s"}
     lived = lived_by(tmp_path, EVERYTHING, run=run)
@@ -174,7 +174,7 @@ def test_mail_is_seen_when_the_user_looks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_to_process_the_inbox_users_look_first(tmp_path: Path) -> None:
+def test_users_look_for_mail_before_processing_the_inbox(tmp_path: Path) -> None:
     """However seldom they look otherwise, they read nearly all the mail that users with kept sessions read."""
     profile = quiet(new_mail={"per_day": 60, "recipients": 1}, process_inbox={"per_day": 40})
     lived = lived_by(tmp_path, profile, poll_s=1e5)
@@ -215,7 +215,7 @@ def failing(outcome: TaskFailed, command: str, during: str | None, times: int = 
     return begin
 
 
-def test_a_log_on_that_fails_in_a_task_is_this_tasks_failure(tmp_path: Path) -> None:
+def test_a_failed_log_on_is_its_tasks_failure(tmp_path: Path) -> None:
     """It is recorded once. The user has no session until LOGON succeeds, and reads the message later."""
     lived = lived_by(tmp_path, SENDS, during=failing(ServerLost("no route"), "IMAP AUTHENTICATE", "READ"))
     (lost,) = [task for task in lived.tape.tasks if task["outcome"] != "ok" and task["outcome"] != "skipped"]
@@ -271,7 +271,7 @@ def test_every_failure_is_counted_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_stress_looks_for_mail_and_backs_off(tmp_path: Path) -> None:
+def test_stress_mode_looks_for_mail_with_growing_pauses(tmp_path: Path) -> None:
     """Tasks that are always due do not keep users from looking; a server that is down is not stormed."""
     run = {"day_length": "120s", "ramp_up": "1s", "warm_up": "0s", "window": "120s", "mode": "stress"}
     lived = lived_by(tmp_path, quiet(new_mail={"per_day": 20}, browse={"per_day": 30}), users=2, run=run)
@@ -328,7 +328,7 @@ def view(*answers: tuple[bytes, tuple[bytes, ...]], exists: int = 1, uid_next: i
 LISTED = (rb"FETCH 1:\* .*", (envelope(4),))
 
 
-async def test_a_view_has_one_session_and_never_a_second_unseen() -> None:
+async def test_a_view_has_at_most_one_session() -> None:
     """After a loss in the middle of a view, its other calls fail; the next view logs on again."""
 
     async def breaking(peer: Peer) -> None:
@@ -404,7 +404,7 @@ async def test_a_look_announces_mail_once() -> None:
     assert not ear.losses
 
 
-async def test_a_message_that_is_held_needs_no_session() -> None:
+async def test_a_cached_message_needs_no_session() -> None:
     """A program with whole messages shows a part of one that it has without a connection."""
     raw = b"Subject: x\r\n\r\ntext\r\n"
 

@@ -72,7 +72,7 @@ class _Greeted(asyncio.Protocol):
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("resumes", [True, False])
-def test_a_user_resumes_his_own_session_and_nobody_elses(
+def test_users_resume_only_their_own_sessions(
     loop: Callable[[], asyncio.AbstractEventLoop],
     version: ssl.TLSVersion,
     resumes: bool,
@@ -107,7 +107,7 @@ def test_a_user_resumes_his_own_session_and_nobody_elses(
     on(loop, main())
 
 
-async def test_authorities_go_where_the_scenario_goes(tmp_path: Path, localhost: tuple[Path, ssl.SSLContext]) -> None:
+async def test_a_pickled_scenario_has_its_authorities(tmp_path: Path, localhost: tuple[Path, ssl.SSLContext]) -> None:
     """An engine elsewhere has no such file as `ca_file`: it trusts what stood there, and nobody else."""
     certified, context = localhost
     for name in ("imap.pem", "smtp.pem"):
@@ -140,7 +140,7 @@ async def test_authorities_go_where_the_scenario_goes(tmp_path: Path, localhost:
 @pytest.mark.parametrize("driver", [imap, aioimaplib])
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("tls", ["implicit", "starttls"])
-def test_log_ons_are_resumed(
+def test_log_ons_resume_tls_sessions(
     driver: ModuleType,
     loop: Callable[[], asyncio.AbstractEventLoop],
     tls: str,
@@ -177,7 +177,7 @@ def test_log_ons_are_resumed(
 
 @pytest.mark.system
 @pytest.mark.parametrize("tls", ["implicit", "starttls"])
-def test_submissions_to_postfix_are_resumed(
+def test_submissions_to_postfix_resume_tls_sessions(
     tls: str, dovecot_postfix: StartDovecotPostfix, handshakes: list[ssl.SSLObject]
 ) -> None:
     """Each message has a connection of its own: the second of a user is resumed, another user's first is not."""

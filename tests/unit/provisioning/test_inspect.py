@@ -61,7 +61,7 @@ def ours(mailbox: Any) -> bool:
 @pytest.mark.parametrize(
     "returned", ["text/rfc822-headers", "message/rfc822", "message/global", "message/global-headers"]
 )
-def test_reports_in_form(content_type: bytes, returned: str) -> None:
+def test_bounces_of_loadsims_mail_are_recognised(content_type: bytes, returned: str) -> None:
     """Any spelling of Content-Type and any returned part will do; of a whole message only the header is read."""
     mailbox = Memory(b"Content-Type: " + content_type + b"\r\n\r\n", returned_type=returned)
     assert ours(mailbox)
@@ -81,7 +81,7 @@ def test_reports_in_form(content_type: bytes, returned: str) -> None:
         b"multipart/report; report-type=delivery-status; x=" + b"x" * 1000,
     ],
 )
-def test_what_is_no_report(content_type: bytes) -> None:
+def test_other_content_types_are_no_bounce(content_type: bytes) -> None:
     assert not ours(Memory(b"Content-Type: " + content_type + b"\r\n\r\n"))
 
 
@@ -106,7 +106,7 @@ def test_any_bytes_are_a_header(noise: bytes, at: int, in_head: bool) -> None:
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_only_what_loadsim_writes_is_vouched_for(sender: str, message_id: str) -> None:
+def test_only_senders_and_ids_of_loadsim_are_its_own(sender: str, message_id: str) -> None:
     """From and Message-ID must both be those of loadsim."""
     right = (f"b@{DOMAIN}", f"<n2.1.r1@{DOMAIN}>")
     assert vouched(EVIDENCE, *right, DOMAIN)
@@ -117,7 +117,7 @@ def test_only_what_loadsim_writes_is_vouched_for(sender: str, message_id: str) -
 
 
 @pytest.mark.system
-def test_a_report_of_postfix_s_own(dovecot_postfix: StartDovecotPostfix) -> None:
+def test_a_bounce_by_postfix_is_recognised(dovecot_postfix: StartDovecotPostfix) -> None:
     """Postfix accepts mail for a mailbox that Dovecot no longer has, and returns it."""
     accounts = numbered_accounts(2)
     server = dovecot_postfix(accounts)

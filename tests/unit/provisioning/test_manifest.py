@@ -55,7 +55,7 @@ def signed(account: Account, /, **changed: Any) -> bytes:
     return json.dumps({**content, "signature": manifest._signature(account, content)}).encode()
 
 
-def test_what_is_composed_is_accepted() -> None:
+def test_a_composed_manifest_is_accepted() -> None:
     """A manifest is read with its names, also if a server drops or adds line ends."""
     tag, message = manifest.compose(OWNER, OURS)
     assert tag.body == body_digest(body_of(message))
@@ -64,7 +64,7 @@ def test_what_is_composed_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("accounts", ["user{index}", "csv"])
-def test_the_first_account_of_the_scenario_is_named(accounts: str, tmp_path: Path) -> None:
+def test_the_manifest_names_the_scenarios_first_account(accounts: str, tmp_path: Path) -> None:
     """Whatever users a machine or a process prepares."""
     (tmp_path / "csv").write_text("user,password\nuser1,a\nuser2,b\nuser3,c\n")
     named = f"accounts={{csv: {tmp_path / 'csv'}}}" if accounts == "csv" else f"accounts.user={accounts}"
@@ -112,7 +112,7 @@ FOREIGN_NAMES = (*FOREIGN_NAMES, "Folder 01/x", "Folder 01\r\n", "Folder \u0661\
 
 
 @pytest.mark.parametrize("name", FOREIGN_NAMES)
-def test_names_that_no_profile_has_are_not_accepted(name: str) -> None:
+def test_folder_names_of_no_profile_are_rejected(name: str) -> None:
     with pytest.raises(manifest.RejectedManifest, match="expected folder names from profiles"):
         manifest.parse(body_of(manifest.compose(OWNER, ["Folder 01", name])[1]), OWNER)
 
@@ -156,7 +156,7 @@ SIGNED: dict[str, dict[str, Any]] = {
 }
 
 
-def test_a_signed_form_is_accepted() -> None:
+def test_a_signed_manifest_with_a_holder_is_accepted() -> None:
     body = signed(OWNER, holder=HOLDER, start_state={"digest": "d", "status": {"INBOX": [1, 2, 3, 4, None]}})
     assert manifest.parse(body, OWNER).holder == Holder(**HOLDER)  # type: ignore[arg-type]
     assert str(manifest.parse(body, OWNER).holder).endswith("Z)")
@@ -165,7 +165,7 @@ def test_a_signed_form_is_accepted() -> None:
 @pytest.mark.parametrize(
     "body", [*ODD.values(), *(signed(OWNER, **each) for each in SIGNED.values())], ids=[*ODD, *SIGNED]
 )
-def test_odd_contents_are_not_accepted(body: bytes) -> None:
+def test_malformed_contents_are_rejected(body: bytes) -> None:
     """Even signed, since a server has the password. One line says what was expected, and quotes nothing."""
     with pytest.raises(manifest.RejectedManifest) as said:
         manifest.parse(body, OWNER)
@@ -206,7 +206,7 @@ def folders(lab: Lab) -> set[str]:
     return set(lab.snapshots()[0])
 
 
-def test_a_signed_manifest_lets_all_folders_go(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signed_manifest_allows_removing_all_folders(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """Initialised and cleaned by the commands, with a key of the scenario's."""
     key = ("--set", "accounts.manifest_key=a key of ours")
     assert main(["init", str(lab.path), *key]) == 0
@@ -251,7 +251,7 @@ def forged(account: Account, other: Account) -> dict[str, bytes]:
     }
 
 
-def test_forged_manifests_name_nothing(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forged_manifests_name_no_folder(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """Each alone, and all of them: folders stay, messages stay."""
     create(lab, "Sent Items", "Archive")
     assert main(["init", str(lab.path)]) == 0

@@ -67,7 +67,7 @@ def test_a_recipient_without_entry_in_the_address_book_is_unknown() -> None:
     assert codes == [Code.LIST_UNKNOWN, Code.RECIPIENT_REFUSED]
 
 
-def test_a_limit_is_read_from_an_offer() -> None:
+def test_limits_are_read_from_capabilities() -> None:
     """SIZE of SMTP has a blank, APPENDLIMIT of IMAP an equals sign; without a number there is no limit."""
     offer = ServerOffer(frozenset({"SIZE 1000", "APPENDLIMIT=77", "IDLE"}), "plain")
     assert (offer.limit("SIZE"), offer.limit("APPENDLIMIT"), offer.limit("IDLE")) == (1000, 77, None)
@@ -97,7 +97,7 @@ def test_a_program_that_looks_too_rarely_is_named(program: str, offered: set[str
     assert new_mail(scenario, offered).lacks is lacks
 
 
-def test_a_scenario_can_run_if_nothing_is_lacking() -> None:
+def test_a_scenario_can_run_if_nothing_is_missing() -> None:
     """Each code counts once, in the order of the report; notes do not count."""
     note = Observation("to a list", "2 of 3", finding(Code.SENDER_LEFT_OUT))
     assert ServerReport(("u1",), (Observation("sessions", "2 of 2"),), (), (note,)).can_run
@@ -108,7 +108,7 @@ def test_a_scenario_can_run_if_nothing_is_lacking() -> None:
     assert [one.code for one in report.lacks] == [Code.LIST_UNKNOWN, Code.ANSWER_UNKNOWN]
 
 
-def test_quotas_are_read() -> None:
+def test_quota_responses_are_parsed() -> None:
     """RFC 9208 section 5.1; Courier leaves out an empty list."""
     assert parse(b'* QUOTA "" (STORAGE 10 512 message 3 9)') == QuotaLimits((("STORAGE", 10, 512), ("MESSAGE", 3, 9)))
     assert parse(b'* QUOTA "ROOT"') == parse(b'* QUOTA "" ()') == QuotaLimits(())
@@ -117,7 +117,7 @@ def test_quotas_are_read() -> None:
             parse(raw)
 
 
-def test_what_is_lacking_is_printed_once() -> None:
+def test_each_missing_requirement_is_printed_once() -> None:
     answers = [ServerRefused("NO MOVE", "NO"), ServerRefused("530 MAIL", "530 no"), ServerRefused("421 RCPT", "421 no")]
     report = ServerReport((), tuple(lacking(f"row {at}", answers[at % 3]) for at in range(9)), (), ())
     first, *others = described("there", {}, report, ())
@@ -140,7 +140,7 @@ def test_what_is_lacking_is_printed_once() -> None:
         (ServerSilent("no answer to CONNECT"), False),
     ],
 )
-def test_which_failures_may_be_a_limit(failure: TaskFailed, expected: bool) -> None:
+def test_failures_that_may_come_from_a_limit_are_known(failure: TaskFailed, expected: bool) -> None:
     assert about_limit(failure) is expected
 
 
@@ -164,7 +164,7 @@ def test_a_check_has_a_user_of_each_group(sizes: list[int], count: int) -> None:
         ([b"* 1 EXPUNGE", b"t2 OK done"], "none"),
     ],
 )
-def test_the_place_of_copyuid(answer: list[bytes], place: str) -> None:
+def test_copyuid_is_found_in_the_answer_to_move(answer: list[bytes], place: str) -> None:
     """In the answer to MOVE only; the next command ends it."""
     copied = [1, b"t1 UID COPY 1 x\r\n", b"* 1 EXPUNGE", b"t1 OK [COPYUID 1 2 3] done"]
     after = [3, b"t3 UID COPY 1 x", b"t3 OK [COPYUID 1 2 3] done"]

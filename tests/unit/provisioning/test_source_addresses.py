@@ -80,7 +80,9 @@ async def visit(protocol: str, services: Services, account: Account) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
-def test_users_connect_from_the_addresses_in_turn(embedded_server: StartEmbedded, protocol: str, loop: str) -> None:
+def test_users_connect_from_each_source_address_in_turn(
+    embedded_server: StartEmbedded, protocol: str, loop: str
+) -> None:
     """User i starts from address i modulo their number, with each driver of mailboxes, and for submission."""
     services = embedded_server(ACCOUNTS).services
 
@@ -97,7 +99,7 @@ def test_users_connect_from_the_addresses_in_turn(embedded_server: StartEmbedded
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_addresses_of_ip_version_6(embedded_server: StartEmbedded, loop: str) -> None:
+def test_ipv6_source_addresses_are_used(embedded_server: StartEmbedded, loop: str) -> None:
     services = embedded_server(ACCOUNTS).services
 
     async def live() -> None:
@@ -111,7 +113,7 @@ def test_addresses_of_ip_version_6(embedded_server: StartEmbedded, loop: str) ->
 
 
 @pytest.mark.parametrize(("source", "host"), [("127.0.0.2", "127.0.0.1"), ("::1", "::1")])
-def test_a_port_is_chosen_when_the_destination_is_known(source: str, host: str) -> None:
+def test_bound_sockets_get_their_port_on_connect(source: str, host: str) -> None:
     """Bound sockets hold no port; a port then serves as many connections as there are destinations."""
     with bound_socket(source) as own, socket.create_server((host, 0), family=own.family) as listening:
         assert own.getsockname()[1] == 0
@@ -123,7 +125,7 @@ def test_a_port_is_chosen_when_the_destination_is_known(source: str, host: str) 
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("sources", [(), SOURCES])
-def test_small_packets_are_not_held_back(sources: tuple[str, ...], loop: str) -> None:
+def test_nagles_algorithm_is_off(sources: tuple[str, ...], loop: str) -> None:
     """Nagle's algorithm is off with source addresses as without: it would add up to 40 ms to a command."""
 
     async def live() -> bool:
@@ -165,14 +167,14 @@ def problem(found: Scenario, check: Callable[[Scenario], None] = check_sources) 
     return line
 
 
-def test_addresses_of_this_machine_are_taken(tmp_path: Path) -> None:
+def test_addresses_of_this_machine_are_accepted(tmp_path: Path) -> None:
     """Every one of 127.0.0.0/8 is one on Linux; ::1 is for a server that is reached by IP version 6, or by name."""
     check_sources(scenario(tmp_path, sources="[127.0.0.1]"))
     check_sources(scenario(tmp_path, sources="['::1']", host="::1"))
     check_sources(scenario(tmp_path, sources="['::1']", host="localhost"))
 
 
-def test_addresses_of_others_are_refused(tmp_path: Path) -> None:
+def test_addresses_of_other_machines_are_refused(tmp_path: Path) -> None:
     """An address of a range for documentation is nobody's, and so not this machine's (RFC 5737, RFC 3849)."""
     line = problem(scenario(tmp_path, sources="[127.0.0.1, 192.0.2.1]"))
     assert line.startswith(
@@ -209,7 +211,7 @@ def test_ports_suffice_when_no_address_has_more_users(users: int, sources: int, 
 
 
 @pytest.mark.slow
-def test_the_section_is_written_down(tmp_path: Path) -> None:
+def test_the_resolved_scenario_has_the_section(tmp_path: Path) -> None:
     """A run directory's scenario has the addresses, and is read as the same again."""
     before = scenario(tmp_path, sources="[127.0.0.2, 127.0.0.3]")
     assert before.client.source_addresses == SOURCES

@@ -38,14 +38,14 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_contrast_is_computed_as_defined() -> None:
+def test_contrast_is_computed_as_in_wcag() -> None:
     """Black on white is 21; #777 on white just fails for text, #767676 just passes (WCAG's own examples)."""
     assert contrast("#000", "#fff") == pytest.approx(21)
     assert contrast("#777777", "#fff") < TEXT < contrast("#767676", "#fff")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everything_can_be_read(scheme: str) -> None:
+def test_all_colour_pairs_have_enough_contrast(scheme: str) -> None:
     """Each text on each ground that it stands on; each line of a chart on paper and in the window."""
     colours = palettes()[scheme]
     wanted = [(text, ground, TEXT) for text in ("ink", "soft") for ground in ("paper", "window")]
@@ -66,7 +66,7 @@ def test_every_class_of_a_line_has_a_style() -> None:
     assert set(re.findall(r"var\(--([\w-]+)\)", STYLE)) <= both["light"].keys()
 
 
-def test_the_first_section_is_coloured(tmp_path: Path) -> None:
+def test_the_first_section_has_the_colour_of_its_tone(tmp_path: Path) -> None:
     """A criterion that is met, and one that is missed, have classes of their own beside their signs."""
     page = to_html(document_of([str(write_two_clients(tmp_path / "run"))]))
     assert re.search(r'<td class="missed">× missed</td>', page)

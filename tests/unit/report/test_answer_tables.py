@@ -30,7 +30,7 @@ def test_an_invalid_run_has_no_score(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("hits", "shown"), [(1, True), (5, False)])
-def test_the_scores_of_an_invalid_run_are_in_no_table(tmp_path: Path, hits: int, shown: bool) -> None:
+def test_no_table_has_the_scores_of_an_invalid_run(tmp_path: Path, hits: int, shown: bool) -> None:
     """Neither in the answer, nor in the report; `score.json` keeps them."""
     tasks = [done("READ", at, 40, late_ms=7) for at in range(3)] + [done("SEND", 1, 51, late_ms=7)]
     header = {"limits": {"hits": hits}, "weights": {"READ": 1, "SEND": 1}, "criteria": {"score_ms": {"max": 1000}}}
@@ -48,7 +48,7 @@ def test_the_scores_of_an_invalid_run_are_in_no_table(tmp_path: Path, hits: int,
     assert "| Score, weighted | 2 | 4 |" in report
 
 
-def test_of_equal_tasks_none_is_the_worst() -> None:
+def test_equal_tasks_have_no_worst_one() -> None:
     """A name next to 0 % would look like the one that fails."""
 
     def found(read: float, send: float) -> object:
@@ -65,7 +65,7 @@ figures = st.one_of(st.none(), st.just(float("inf")), st.floats(0, 20), st.sampl
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from(["READ", "SEND", "MOVE"]), limits, figures, st.booleans()), max_size=8))
-def test_no_miss_is_hidden(drawn: list[tuple[str, dict[str, float], float | None, bool]]) -> None:
+def test_each_missed_criterion_is_shown(drawn: list[tuple[str, dict[str, float], float | None, bool]]) -> None:
     """A row is met only if all its tasks meet it, and each missed criterion is in the list of missed ones."""
     results = [
         Result(f"tasks.{task}.p95_ms" if each else "score_ms", bound, figure, each=each)

@@ -37,7 +37,7 @@ from loadsim.report.junit import Case, junit, verdict_junit
         ),
     ],
 )
-def test_the_file_says_what_the_exit_status_says(
+def test_the_file_agrees_with_the_exit_status(
     tmp_path: Path, changes: dict[str, Any], status: int, validity: str, read: str, failed: str
 ) -> None:
     """A missed criterion fails; an invalid run is an error, and nothing of it has passed."""
@@ -64,7 +64,7 @@ def test_the_file_says_what_the_exit_status_says(
 BROKEN = {"rule": "uid-reused", "section": "RFC 9051 2.3.1.1", "user": 2, "folder": "INBOX", "excerpt": "* 1 EXPUNGE"}
 
 
-def test_a_miss_that_is_no_criterion_fails_a_build_and_a_comparison(tmp_path: Path) -> None:
+def test_a_broken_imap_rule_fails_a_build_and_a_comparison(tmp_path: Path) -> None:
     """As a rule of IMAP that the server has broken: several findings of a code are one case."""
     checks = StateChecks(1.0)
     for rule in ("uid-reused", "flags-lost"):
@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_run(
 
 @settings(deadline=None, max_examples=25)
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_whatever_is_said_is_xml(tmp_path_factory: pytest.TempPathFactory, name: str, said: str) -> None:
+def test_any_text_is_valid_xml(tmp_path_factory: pytest.TempPathFactory, name: str, said: str) -> None:
     """Control characters, half pairs, brackets and quotes: a server may say anything."""
     file = tmp_path_factory.mktemp("junit") / "x.xml"
     cases = [Case("c", f"n{name}", "failure", f"m{said}", f"s{said}"), Case("c", "skipped", "skipped", said)]

@@ -205,14 +205,14 @@ KINDS = {
 }
 
 
-def test_the_tables_of_a_run(tmp_path: Path) -> None:
+def test_a_run_has_its_tables(tmp_path: Path) -> None:
     """The whole report in Markdown, as it was read and held against the answer's own golden file."""
     assert to_markdown(document_of([str(write_two_clients(tmp_path / "run"))])) == (
         GOLDEN_FILES / "report.md"
     ).read_text("utf-8")
 
 
-def test_both_forms_have_the_same_tables(reports: dict[str, tuple[Document, str]]) -> None:
+def test_html_and_markdown_have_the_same_tables(reports: dict[str, tuple[Document, str]]) -> None:
     """HTML has each table of the document, charts as their figures, cell by cell; so has Markdown."""
     for name, (document, written) in reports.items():
         wanted = all_tables(document)
@@ -232,7 +232,7 @@ def cells(table: Table) -> list[list[str]]:
     return [[column.shown(cell) for column, cell in zip(table.columns, row, strict=True)] for row in table.rows]
 
 
-def test_cells_are_shown() -> None:
+def test_cells_are_formatted_by_column() -> None:
     """Figures with the digits of their column, words as they are, and what is not known as a dash."""
     assert [Column("a", 1).shown(cell) for cell in (1.25, 3, None, "x", 0.0)] == ["1.2", "3.0", "-", "x", "0.0"]
     assert [Column("a", 0).shown(cell) for cell in (1234567, math.inf)] == ["1,234,567", "never"]
@@ -240,7 +240,7 @@ def test_cells_are_shown() -> None:
     assert times == ["1.2 ms", "1,234 ms", "228 s", "never", "-", "x"]
 
 
-def test_markdown_escapes_its_own_signs() -> None:
+def test_markdown_characters_are_escaped() -> None:
     """A cell cannot end its row or begin another, and a text is no heading, list or link."""
     table = Table("a*b", (Column("c|d"), Column("e")), (("x\ny|z", "`<q>` [l](m) #1"),))
     text = to_markdown(Document("t", "s", "v", "good", (Section("heading", (table,)),)))
@@ -253,7 +253,7 @@ def test_markdown_escapes_its_own_signs() -> None:
     ]
 
 
-def test_the_page_needs_nothing_and_is_well_made(reports: dict[str, tuple[Document, str]]) -> None:
+def test_the_page_is_self_contained_and_well_formed(reports: dict[str, tuple[Document, str]]) -> None:
     """No script, no address, no other file; a language, a title, and a head for every row and column."""
     for name, (_, text) in reports.items():
         page = Page(text)
@@ -275,7 +275,7 @@ def test_the_page_needs_nothing_and_is_well_made(reports: dict[str, tuple[Docume
         assert "@media print" in text, name
 
 
-def test_what_others_named_is_text(tmp_path: Path) -> None:
+def test_foreign_names_are_escaped(tmp_path: Path) -> None:
     """Names of runs, tasks, servers and errors are shown as they are, and none of them is an element."""
     _hostile(tmp_path / "hostile")
     document = document_of([str(tmp_path / "hostile")])
@@ -302,7 +302,7 @@ def test_control_characters_of_a_scenario_are_escaped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_log_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_reports_are_deterministic(tmp_path: Path) -> None:
     """Here and in a process with other hashes, each form is the same, to the byte."""
     _watched(tmp_path / "run")
     here = to_html(document_of([str(tmp_path / "run")]))
@@ -320,7 +320,7 @@ def test_the_same_log_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "again.html").read_text("utf-8") == here
 
 
-def test_a_password_is_nowhere(tmp_path: Path) -> None:
+def test_no_password_is_in_a_report(tmp_path: Path) -> None:
     """Not even where somebody put a scenario of his own beside the logs."""
     place = write_two_clients(tmp_path / "run")
     scenario = "accounts:\n  password: hunter2\nserver:\n  imap:\n    Password: [hunter2]\n"
@@ -365,15 +365,13 @@ def test_each_format_has_the_same_codes(tmp_path: Path) -> None:
         ({"hits": 1}, 300, "score 5.0 ms"),
     ],
 )
-def test_the_title_quotes_only_what_may_be_quoted(
-    tmp_path: Path, limits: dict[str, Any], hits: int, title: str
-) -> None:
+def test_the_title_quotes_valid_figures_only(tmp_path: Path, limits: dict[str, Any], hits: int, title: str) -> None:
     """No score of an invalid run; one of few hits is called provisional."""
     sample_log(tmp_path / "a.tlog", [done("READ", number, 5) for number in range(hits)], header={"limits": limits})
     assert document_of([str(tmp_path / "a.tlog")]).title == f"sample: 2 users, {title}"
 
 
-def test_what_the_server_said_is_disclosed(tmp_path: Path) -> None:
+def test_the_servers_greetings_are_disclosed(tmp_path: Path) -> None:
     """The greeting in the machine's log; what is not known is said to be so, unless a note says it."""
     _watched(tmp_path / "run")
     told = disclosed(tmp_path / "run")
@@ -388,7 +386,7 @@ def disclosed(run: Path) -> dict[Any, Any]:
     return dict(table.rows)
 
 
-def test_the_file_system_is_disclosed_as_the_kernel_told_it(tmp_path: Path) -> None:
+def test_the_file_system_of_the_run_directory_is_disclosed(tmp_path: Path) -> None:
     system = {"type": "ext4", "source": "/dev/vdb", "mounted_at": "/", "options": "rw,noatime", "model": "Fast Disk"}
     write_sample(tmp_path / "a.tlog", [done("READ", 500, 9)])
     facts = {"run_file_system": system}
@@ -396,7 +394,7 @@ def test_the_file_system_is_disclosed_as_the_kernel_told_it(tmp_path: Path) -> N
     assert disclosed(tmp_path)["Run directory on"] == "ext4 on /dev/vdb (Fast Disk), mounted at / (rw,noatime)"
 
 
-def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
+def test_the_embedded_server_never_has_a_good_tone(tmp_path: Path) -> None:
     """However well it did, the first line says that it is no measurement, and its colour is not that of success."""
     write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED, header={"embedded": True})
     document = document_of([str(tmp_path)])
@@ -406,7 +404,7 @@ def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
     )
 
 
-def test_what_came_of_everything_due_task_by_task(tmp_path: Path) -> None:
+def test_due_tasks_are_counted_by_outcome(tmp_path: Path) -> None:
     """Due, begun, succeeded, failed, by the generator, still running, not begun. Without log-ons."""
     tasks = [done("READ", 100, 5), done("READ", 200, 5, outcome="lost"), skipped("READ", 300), done("LOGON", 100, 5)]
     tasks.append(done("READ", 400, 5, outcome="unfinished", ended_ns=None))
@@ -452,7 +450,7 @@ def test_errors_are_counted_with_the_servers_first_line(tmp_path: Path) -> None:
     ]
 
 
-def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
+def test_several_runs_are_shown_by_number_of_users(tmp_path: Path) -> None:
     """A table in the order of users."""
     for name, users, took_ms in (("c", 20, 40), ("a", 10, 10), ("b", 20, 90), ("d", 20, 60)):
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "criteria": {"score_ms": {"below": 50}}}
@@ -559,7 +557,7 @@ def nearest_rank(values: NDArray[Any], share: Fraction) -> float:
     width_s=st.sampled_from([1.0, 2.0, 7.0, 20.0]),
     percent=st.integers(1, 100),
 )
-def test_percentiles_of_bins_are_numpys(rows: list[tuple[int, int]], width_s: float, percent: int) -> None:
+def test_percentiles_in_bins_are_numpys(rows: list[tuple[int, int]], width_s: float, percent: int) -> None:
     """Each is the nearest-rank percentile of the values in [begin, end) of its bin; none where there is no value."""
     bins = Bins(2.0, 20.0, width_s)
     at_us, values = np.array(rows, np.int64).reshape(-1, 2).T
@@ -575,7 +573,7 @@ def test_percentiles_of_bins_are_numpys(rows: list[tuple[int, int]], width_s: fl
         assert bins.count(at_us)[index] == len(own)
 
 
-def test_times_of_tasks(tmp_path: Path) -> None:
+def test_times_of_tasks_are_shown_by_bin(tmp_path: Path) -> None:
     """By bin over the whole run: hits only, by due time, without log-ons."""
     generator = np.random.default_rng(7)
     due_ms = np.sort(generator.uniform(0, 40_000, 500)).round(3)
@@ -597,7 +595,7 @@ def test_times_of_tasks(tmp_path: Path) -> None:
     assert p95_ms[35] == pytest.approx(nearest_rank(all_ms, Fraction(95, 100)))
 
 
-def test_tasks_due_and_done(tmp_path: Path) -> None:
+def test_due_and_done_tasks_are_counted_by_bin(tmp_path: Path) -> None:
     """Due by due time, done and failed by their end; what never ended is due only."""
     tasks = [
         done("READ", 100, 50),
@@ -612,7 +610,7 @@ def test_tasks_due_and_done(tmp_path: Path) -> None:
     assert {name: per_s.tolist() for name, per_s in found.items()} == {"due": [4, 1], "done": [1, 2], "failed": [0, 1]}
 
 
-def test_lateness_by_cause(tmp_path: Path) -> None:
+def test_lateness_is_shown_by_cause(tmp_path: Path) -> None:
     """The 95th percentile of each, over the tasks of the answer: followers are, SYNC, log-ons and spans are not."""
     late = {"late_busy_s": 0.004, "late_down_s": 0.5, "late_generator_s": 0.25}
     unplanned = [done(name, 400, 5, late_generator_s=90.0) for name in ("SYNC", "LOGON", "PROCESS INBOX", "NO SESSION")]
@@ -628,7 +626,7 @@ def test_lateness_by_cause(tmp_path: Path) -> None:
     assert all(np.isnan(late_ms[1]) for late_ms in found.values())
 
 
-def test_mail_over_time(tmp_path: Path) -> None:
+def test_mail_is_shown_over_time(tmp_path: Path) -> None:
     """Copies accepted and delivered, what is under way at each bin's end, delivery times by acceptance."""
     log = sample_log(
         tmp_path / "a.tlog",
@@ -655,7 +653,7 @@ def test_mail_over_time(tmp_path: Path) -> None:
     assert np.isnan(found.p50_ms[3]) and np.isnan(found.p95_ms[3])  # nothing was accepted
 
 
-def test_health_over_time(tmp_path: Path) -> None:
+def test_health_is_shown_over_time(tmp_path: Path) -> None:
     """Of each engine the lags of a bin's ticks, its share of a core; of the machine all its cores."""
     _watched(tmp_path / "run")
     log = read_run(str(tmp_path / "run")).log
@@ -687,7 +685,7 @@ def test_bins_suit_the_length_of_the_run(header: dict[str, Any], expected: tuple
     assert len(bins) <= 60
 
 
-def test_a_chart_as_a_table() -> None:
+def test_a_chart_has_its_table() -> None:
     """A column for each line of each panel, named after both where there are several panels."""
     axis = _axis((1.0, 2.0))
     low, high = Panel("low", "ms", (Line("a", (1.0, None)),), digits=2), Panel("high", "s", (Line("b", (3.0, 4.0)),))
@@ -705,7 +703,7 @@ def _axis(positions: tuple[float, ...]) -> Axis:
 @pytest.mark.parametrize(
     "values", [(0.0, 0.0), (None, 3.0), (5.0, 5.0), (1e-9, 1e9), (math.inf, 3.0), (math.inf, math.inf)]
 )
-def test_whatever_was_measured_can_be_drawn(scale: Any, values: tuple[float | None, ...]) -> None:
+def test_any_figures_can_be_drawn(scale: Any, values: tuple[float | None, ...]) -> None:
     """Zeros, gaps, a single figure and figures far apart, on each scale, without a complaint of the library."""
     found = drawn(Chart("c", _axis((0.5, 1.5)), (Panel("p", "ms", (Line("a", values),), scale),)))
     assert ">p</p>" in found
@@ -714,7 +712,7 @@ def test_whatever_was_measured_can_be_drawn(scale: Any, values: tuple[float | No
     assert places and all(-0.01 <= place <= 100.01 for place in places)
 
 
-def test_what_is_infinite_is_drawn_at_the_upper_edge() -> None:
+def test_infinite_figures_are_drawn_at_the_upper_edge() -> None:
     """A mark for each figure that is, and none where there is no figure; the scale is that of the others."""
 
     def marks(*values: float | None) -> int:
@@ -724,7 +722,7 @@ def test_what_is_infinite_is_drawn_at_the_upper_edge() -> None:
     assert (marks(2.0, math.inf, math.inf), marks(2.0, None, None)) == (2, 0)
 
 
-def test_where_a_report_goes(
+def test_a_report_has_its_default_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """HTML into the run's directory, or the current one for several runs or a log; or as told."""
@@ -741,7 +739,7 @@ def test_where_a_report_goes(
 
 
 @pytest.mark.slow
-def test_a_run_outlives_its_report(tmp_path: Path) -> None:
+def test_a_failed_report_does_not_fail_the_run(tmp_path: Path) -> None:
     """Where none can be made, there is a line instead; where one can, the line says where it is."""
     (tmp_path / "none").mkdir()
     made, line = report_on(tmp_path / "none")

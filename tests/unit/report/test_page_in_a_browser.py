@@ -30,14 +30,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.nightly(part="tools")
-def test_the_page_of_a_comparison_asks_nobody(tmp_path: Path) -> None:
+def test_the_page_of_a_comparison_makes_no_request(tmp_path: Path) -> None:
     base, new = (three(tmp_path, side, ms) for side, ms in (("base", 102), ("new", 122.4)))
     page = to_html(describe_comparison(compare_runs(base, new, max_regression=0.05)))
     assert browsed(page, tmp_path / "browsed") == ([], [])
 
 
 @pytest.mark.nightly(part="tools")
-def test_the_page_of_a_search_asks_nobody_and_fits(tmp_path: Path) -> None:
+def test_the_page_of_a_search_makes_no_request_and_fits(tmp_path: Path) -> None:
     """With intervals, missed criteria, and the figures of probes."""
     found = Found(1000, 1200, "criteria")
     searched = capacity(found, (500, "passed"), (1000, "passed"), (1200, "failed"), interval_ms=(400.0, 1300.0))
@@ -51,7 +51,7 @@ def test_the_page_of_a_search_asks_nobody_and_fits(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly(part="tools")
-def test_a_browser_asks_nobody_and_complains_of_nothing(pages: dict[str, str], tmp_path: Path) -> None:
+def test_pages_make_no_request_and_log_no_error(pages: dict[str, str], tmp_path: Path) -> None:
     """Not one request for anything beside the page, and an empty console; a page that does ask is caught at both."""
     for name, page in pages.items():
         assert browsed(page, tmp_path / name) == ([], [])

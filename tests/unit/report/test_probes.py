@@ -41,7 +41,7 @@ def charts_of(document: Document) -> list[Chart]:
     return [block for block in section.blocks if isinstance(block, Chart)]
 
 
-def test_figures_are_on_the_axis_of_the_tasks(tmp_path: Path) -> None:
+def test_figures_of_probes_share_the_axis_of_tasks(tmp_path: Path) -> None:
     """A second that has no sample has no point; the tasks of that second have one."""
     health = [sampled("host", n + 0.25, **HOST | {"cpu_busy_share": n / 100}) for n in range(50) if n != 20]
     report = report_of(tmp_path, health)
@@ -71,7 +71,7 @@ def test_the_mean_of_a_bin_is_numpys(tmp_path: Path) -> None:
         assert found[number] == pytest.approx(np.mean(values[inside]))
 
 
-def test_the_table_of_figures_is_of_the_window(tmp_path: Path) -> None:
+def test_the_table_of_figures_is_for_the_window(tmp_path: Path) -> None:
     """A load before the window and behind it is not in it; a probe with gaps has samples only."""
     inside = [sampled("host", n, a_share=n / 100) for n in range(10, 40)]
     outside = [sampled("host", n, a_share=1e9) for n in (0, 5, 41, 45)]
@@ -93,7 +93,7 @@ def queue_log(place: Path, samples: list[tuple[float, float, float | None]]) -> 
     return sample_log(place / "a.tlog", [done("READ", 1000, 40)], health=health)
 
 
-def test_the_mean_of_the_send_queue_is_the_time_in_it(tmp_path: Path) -> None:
+def test_the_mean_time_in_the_send_queue_follows_littles_law(tmp_path: Path) -> None:
     """By Little's law: recipients that arrive at random wait for random times, which are known."""
     rng = np.random.default_rng(11)
     length_s, rate_per_s = 1000, 6.0
@@ -113,7 +113,7 @@ def test_the_mean_of_the_send_queue_is_the_time_in_it(tmp_path: Path) -> None:
     assert found["postfix"]["send_queue_s"].mean == pytest.approx(np.mean(waits_s), rel=0.03)
 
 
-def test_a_build_up_is_in_seconds_of_the_mean_throughput(tmp_path: Path) -> None:
+def test_a_build_up_is_shown_in_seconds_of_throughput(tmp_path: Path) -> None:
     """Of the window: 90 recipients at 3 per second, whatever the rate is outside of it and at that moment."""
     rates = {20: 0.0, 21: 6.0}
     samples: list[tuple[float, float, float | None]] = [

@@ -59,7 +59,7 @@ def test_a_run_leaves_the_directory_of_a_suite_alone() -> None:
     assert not Path("runs").exists()
 
 
-def test_what_has_content_stays_in_a_directory_that_is_given_up() -> None:
+def test_files_with_content_stay_in_an_abandoned_directory() -> None:
     """As the log of a server that did not start."""
     with own_directory(OUT, "x"):
         (OUT / "server.log").write_text("why")
@@ -93,7 +93,7 @@ def test_events_begin_with_the_warnings_and_those_not_written_are_counted(full: 
         assert (len(told), json.loads(line)["event"]) == (1, "warning")
 
 
-def test_directories_that_others_made_stay() -> None:
+def test_foreign_directories_are_kept() -> None:
     Path("a").mkdir()
     assert make_directories(Path("a/b/c")) == [Path("a/b/c"), Path("a/b")]
     assert make_directories(Path("a/b/c")) == []

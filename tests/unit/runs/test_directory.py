@@ -37,7 +37,7 @@ def run_in(out: Path | None) -> Path:
 
 
 @pytest.mark.usefixtures("under_sudo")
-def test_who_called_sudo_owns_the_run(tmp_path: Path) -> None:
+def test_the_caller_of_sudo_owns_the_run(tmp_path: Path) -> None:
     """All of it, and `runs` if the run created it: their next run without sudo needs to write there."""
     before = Path("/etc/hostname").stat().st_uid
     directory = run_in(None)
@@ -49,7 +49,7 @@ def test_who_called_sudo_owns_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("under_sudo")
-def test_a_directory_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_directory_of_another_user_keeps_its_owner(tmp_path: Path) -> None:
     """Its owner may have put links to files of root's into it."""
     (tmp_path / "given").mkdir()
     os.chown(tmp_path / "given", CALLER + 1, CALLER + 1)
@@ -59,7 +59,7 @@ def test_a_directory_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("under_sudo")
-def test_a_campaign_that_root_resumes_is_the_callers(tmp_path: Path) -> None:
+def test_a_campaign_resumed_with_sudo_belongs_to_the_caller(tmp_path: Path) -> None:
     """Also the run of the second time, in a directory that is theirs by then."""
     for number in (1, 2):
         with own_directory(tmp_path / "out", "x") as out:
@@ -70,7 +70,7 @@ def test_a_campaign_that_root_resumes_is_the_callers(tmp_path: Path) -> None:
         assert owners(out) == {CALLER}
 
 
-def test_without_sudo_the_run_is_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sudo_root_owns_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a root without sudo nor a strange value gives it away."""
     monkeypatch.delenv("SUDO_UID", raising=False)
     directory = run_in(tmp_path / "own")
@@ -80,7 +80,7 @@ def test_without_sudo_the_run_is_roots(tmp_path: Path, monkeypatch: pytest.Monke
     assert owners(directory) == {0}
 
 
-def test_a_run_directory_that_may_not_be_read_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_run_directory_is_named_as_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error gives the reason, instead of missing logs."""
     run_in(tmp_path / "own")
     tmp_path.chmod(0o755)

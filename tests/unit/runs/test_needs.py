@@ -48,7 +48,7 @@ def workload(*overrides: str) -> Workload:
     )
 
 
-def test_a_machine_that_just_suffices_gives_no_warning() -> None:
+def test_a_just_sufficient_machine_has_no_warning() -> None:
     assert shortages(NEEDS, EQUAL) == []
     assert shortages(NEEDS, replace(EQUAL, open_files=None)) == []
     check_memory(NEEDS, EQUAL)
@@ -136,7 +136,7 @@ def test_only_known_needs_are_shown() -> None:
     assert len(describe(replace(NEEDS, log_bytes=None, busiest_tasks_per_s=None), EQUAL)) == 2
 
 
-def test_run_refuses_what_cannot_fit_before_it_creates_anything(
+def test_a_run_that_cannot_fit_is_refused_before_it_creates_anything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """100,000 mailboxes of the embedded server need some hundred GiB."""

@@ -54,7 +54,7 @@ limits:
 """
 
 
-def test_each_error_is_a_line_with_its_line_in_the_file(capsys: Capture) -> None:
+def test_each_error_has_its_line_of_the_file(capsys: Capture) -> None:
     """In the order of the file; a misspelt key gets a suggestion, and is not missing as well."""
     Path("own.yaml").write_text(MANY, encoding="utf-8")
     expected = [
@@ -102,7 +102,7 @@ def test_errors_of_profiles_and_programs_come_together(capsys: Capture) -> None:
     ]
 
 
-def test_each_wrong_setting_is_told(capsys: Capture) -> None:
+def test_each_wrong_setting_is_named(capsys: Capture) -> None:
     """First those that are no settings; then those whose values do not fit, as settings and without a line."""
     settings_ = ["--set", "topology.9.users=1", "--set", "name", "--set", "run.days=0"]
     assert [line.partition(": expected")[0] for line in printed(capsys, "plan", "quickstart", *settings_)] == [
@@ -188,7 +188,7 @@ def fault_of() -> dict[str, tuple[str | int, ...]]:
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.sampled_from(FAULTS), min_size=1, max_size=8, unique_by=lambda fault: fault.key))
-def test_no_wrong_value_hides_another_and_none_makes_another(faults: list[Fault]) -> None:
+def test_each_fault_causes_exactly_its_own_errors(faults: list[Fault]) -> None:
     """Each error is one that a fault has by itself; each fault that needs no other section is found, with its line."""
     text = with_faults(faults)
     rows = text.splitlines()
@@ -203,7 +203,7 @@ def test_no_wrong_value_hides_another_and_none_makes_another(faults: list[Fault]
             assert f"topology[{len(before) - 1}]" == path.partition(".")[0]
 
 
-def test_lines_of_keys() -> None:
+def test_keys_have_their_lines() -> None:
     """The nearest key above what is missing; dotted names are nested; merged keys and broken texts have none."""
     lines = SourceLines("a: &a\n  b.c:\n    - 1\n    - {d: 2}\ne:\n  <<: *a\n  f: 1\n[g]: 1\n7: x\n")
     wanted = {

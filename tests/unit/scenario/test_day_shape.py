@@ -113,13 +113,13 @@ def test_normalised_weights_keep_the_shape(weights: list[float]) -> None:
     assert np.asarray(shape) / sum(shape) == pytest.approx(np.asarray(weights) / sum(weights), rel=1e-12)
 
 
-def test_different_shapes_never_have_the_same_words() -> None:
+def test_different_shapes_have_different_texts() -> None:
     assert shown("day_shape", [[1, 2, 3], [3, 2, 1]]) == ["[1, 2, 3]", "[3, 2, 1]"]
     flat, shape = shown("day_shape", [None, [1, 3]])
     assert flat == "flat" and shape.startswith("2 parts, the busiest at 1.5 times")
 
 
-def test_the_plan_has_the_shape(tmp_path: Path) -> None:
+def test_the_plan_follows_the_shape(tmp_path: Path) -> None:
     """40 users for 20 days: reads by hour in proportion to the weights, by a chi-square test of new mail."""
     weights = [1.6, 1.4, 1.0, 0.8, 0.6, 1.2, 0.9, 0.5]
     shaped = Workload(scenario_with(tmp_path, f"days: 20, day_shape: {weights}"))

@@ -40,7 +40,7 @@ def endpoints(found: Scenario) -> tuple[Endpoint, Endpoint]:
 @pytest.mark.parametrize(
     ("auth", "methods"), [("auto", ()), ("plain", ("plain",)), (["scram-sha-256", "plain"], ("scram-sha-256", "plain"))]
 )
-def test_methods(auth: Any, methods: tuple[str, ...]) -> None:
+def test_methods_are_read_and_written(auth: Any, methods: tuple[str, ...]) -> None:
     """One, or several in order of preference; they survive the file of the run directory."""
     found = scenario({"auth": auth}, {"auth": auth})
     assert [endpoint.methods for endpoint in endpoints(found)] == [methods] * 2
@@ -75,7 +75,7 @@ MINTED = {"user": "u{index}", "manifest_key": "x"}
         ({}, {**OWN, "master_separator": "*"}, "accounts: expected master with the master_separator, found no master"),
     ],
 )
-def test_what_does_not_fit(imap: Any, accounts: Any, says: str) -> None:
+def test_inconsistent_log_on_settings_are_rejected(imap: Any, accounts: Any, says: str) -> None:
     """One line with the key, before any load; no secret in it."""
     with pytest.raises(ConfigError) as failed:
         scenario(imap, {}, accounts)
@@ -95,7 +95,7 @@ def test_the_embedded_server_needs_passwords() -> None:
         scenario(accounts=TOKEN_ACCOUNTS, server="embedded")
 
 
-def test_a_master_user() -> None:
+def test_a_master_user_acts_for_each_user() -> None:
     """By an identity to act as, or in the log-on name; addresses and mailboxes stay those of the users."""
     accounts = {"user": "user{index}", "password": "hunter2", "master": "admin"}
     account = scenario(accounts=accounts).account(2)
@@ -104,7 +104,7 @@ def test_a_master_user() -> None:
     assert (account.login, account.name, account.authzid) == ("user2", "user2*admin", None)
 
 
-def test_tokens_for_each_user() -> None:
+def test_each_user_may_have_a_token_file() -> None:
     found = scenario(accounts={**TOKEN_ACCOUNTS, "token_file": "tokens/{user}-{index:03d}"})
     assert found.account(2).token_file == str(Path("tokens/u2-002").absolute())
     assert found.account(2).password == ""
@@ -113,7 +113,7 @@ def test_tokens_for_each_user() -> None:
     assert table.account(2).token_file == str(Path("tokens/c").absolute())
 
 
-def test_accounts_travel() -> None:
+def test_accounts_are_pickled_with_their_log_on() -> None:
     """Engines and client machines get what the log-on needs."""
     found = scenario({"auth": "xoauth2"}, accounts={**TOKEN_ACCOUNTS, "master": "m", "master_separator": "*"})
     again = pickle.loads(pickle.dumps(found))
@@ -121,7 +121,7 @@ def test_accounts_travel() -> None:
     assert (again.account(1).name, again.account(1).token_file) == ("u1*m", str(Path("tokens/u1").absolute()))
 
 
-def test_a_readable_file_of_a_token() -> None:
+def test_a_token_file_readable_by_others_is_a_warning() -> None:
     """loadsim warns of it, as of a file with a password."""
     Path("token").write_text("x")
     accounts = {"user": "u{index}", "manifest_key": "x", "token_file": "token"}
@@ -136,14 +136,14 @@ def test_an_unverified_certificate_is_a_warning() -> None:
     assert found.findings == (finding(Code.NOT_VERIFIED, "IMAP at 127.0.0.1:993"),)
 
 
-def test_proofs_are_no_passwords_in_the_clear() -> None:
+def test_methods_that_send_no_password_have_no_warning() -> None:
     """SCRAM and CRAM-MD5 do not send the password, and so nothing is warned of."""
     imap, smtp = ({"host": "mail.example", "auth": ["scram-sha-256", method]} for method in ("cram-md5", "plain"))
     (warning,) = scenario(imap, smtp, allow_hosts=["mail.example"]).findings
     assert (warning.code, warning.where[:4]) == (Code.PASSWORD_IN_CLEAR, "SMTP")
 
 
-def test_other_methods_are_another_load() -> None:
+def test_other_methods_change_the_digest() -> None:
     """The digest of a scenario changes, but not by stating the default; logs with different methods are not merged."""
     default, stated = scenario(), scenario({"auth": "auto"}, {"auth": True})
     other = scenario({"auth": "scram-sha-256"})
@@ -156,7 +156,7 @@ def test_other_methods_are_another_load() -> None:
         read_logs([Path("a"), Path("b")])
 
 
-def test_certificates_that_cannot_be_used(place: Path) -> None:
+def test_unusable_certificates_are_rejected(place: Path) -> None:
     (place / "empty.pem").write_text("")
     endpoint = Endpoint("127.0.0.1", 1, "implicit", client_certificate="none.pem")
     with pytest.raises(ConfigError, match=r"client_certificate: .*found none.pem: No such file"):
@@ -165,7 +165,7 @@ def test_certificates_that_cannot_be_used(place: Path) -> None:
         tls_context(Endpoint("127.0.0.1", 1, "implicit", client_certificate="empty.pem"))
 
 
-def test_users_share_a_context() -> None:
+def test_users_share_a_tls_context() -> None:
     """It is slow to make, and holds each user's own session."""
     account = scenario().account(1)
     contexts = TlsContexts(Endpoint("127.0.0.1", 1, "implicit"))

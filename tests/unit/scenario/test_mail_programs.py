@@ -147,7 +147,7 @@ def test_results_name_all_programs_of_a_user(tmp_path: Path) -> None:
         ({"phone": 1}, "topology[0].program: expected a text of printable characters, found "),
     ],
 )
-def test_bad_lists_of_programs_are_one_line(tmp_path: Path, programs: object, line: str) -> None:
+def test_bad_lists_of_programs_are_rejected_in_one_line(tmp_path: Path, programs: object, line: str) -> None:
     shipped = ROOT / "programs" / "phone.yaml"
     (tmp_path / "phone.yaml").write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(ConfigError) as refused:
@@ -156,7 +156,7 @@ def test_bad_lists_of_programs_are_one_line(tmp_path: Path, programs: object, li
     assert "\n" not in str(refused.value)
 
 
-def test_further_connections_take_files_and_ports(tmp_path: Path) -> None:
+def test_further_connections_need_files_and_ports(tmp_path: Path) -> None:
     """Those of companions, and of programs with several, on the machine and in the engine of the user."""
     one = {"profile": "loadsim-5.5/light", "users": 4}
     topology = [one, {**one, "program": ["outlook-like", "phone", "webmail"]}]
@@ -182,7 +182,7 @@ def with_hard_limit(limit: int, users: int, further: int) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["aioimaplib", "fake"])
-def test_other_drivers_reject_programs(tmp_path: Path, protocol: str) -> None:
+def test_other_drivers_reject_all_programs_but_the_default(tmp_path: Path, protocol: str) -> None:
     """They have the default one only, and say so before any load."""
     only = rf"topology\[0\].program: expected outlook-like, the only program of the driver {protocol}, found "
     own, both = scenario(tmp_path, program(tmp_path, list=LISTED)), several(tmp_path, ["outlook-like", "phone"])
@@ -223,7 +223,7 @@ def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:
         ("poll", "0.0000000001s", "poll: expected a duration of at least 0.1s, found 1e-10s"),
     ],
 )
-def test_bad_files_are_one_line(tmp_path: Path, key: str, value: object, line: str) -> None:
+def test_bad_files_are_rejected_in_one_line(tmp_path: Path, key: str, value: object, line: str) -> None:
     path = program(tmp_path, **{key: value}) if key != "name" else tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump({"name": "own", key: value}), encoding="utf-8")
     with pytest.raises(ConfigError) as refused:

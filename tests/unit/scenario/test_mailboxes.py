@@ -72,7 +72,7 @@ def test_each_key_is_in_the_digests_and_in_the_resolved_scenario(tmp_path: Path,
         ("{sizes: {median: 20K, mean: 33K, max: 10K}}", "mailbox.sizes.max: expected a maximum of at least the median"),
     ],
 )
-def test_what_is_refused(section: str, expected: str) -> None:
+def test_bad_mailbox_sections_are_rejected(section: str, expected: str) -> None:
     with pytest.raises(ConfigError) as refused:
         scenario(f"mailbox={section}")
     assert expected in str(refused.value)
@@ -81,7 +81,7 @@ def test_what_is_refused(section: str, expected: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2000), st.none() | st.integers(1, 50))
-def test_a_tree_of_folders(folders: int, fan_out: int | None) -> None:
+def test_folders_form_the_stated_tree(folders: int, fan_out: int | None) -> None:
     """Each name once, each parent before its children, at most `fan_out` folders in each, level by level."""
     if levels(folders, fan_out) > DEEPEST:
         return
@@ -102,7 +102,7 @@ def test_a_tree_of_folders(folders: int, fan_out: int | None) -> None:
     assert all(order.index(name) < order.index(name.rpartition("/")[0]) for name in names[:200] if "/" in name)
 
 
-def test_shares_and_moments_of_sizes() -> None:
+def test_sizes_have_the_stated_distribution() -> None:
     """Over evenly spaced draws; the mean of a lognormal distribution is the one that was asked for."""
     spaced = [(number + 0.5) / 100_000 for number in range(100_000)]
     table = scenario("mailbox={sizes: {20K: 25%, 1K: 60%, 1M: 15%}}").mailbox.sizes
@@ -148,7 +148,7 @@ def test_messages_have_exactly_their_size(size_bytes: int, index: int) -> None:
 contents = Contents(1)
 
 
-def test_a_stated_mailbox() -> None:
+def test_a_mailbox_has_the_stated_contents() -> None:
     """Counts, read and unread, sizes, dates in order over 90 days; one user's do not depend on the others."""
     workload = Workload(scenario(FULL))
     state = workload.start_state(3)
@@ -178,7 +178,7 @@ def test_a_stated_mailbox() -> None:
     assert sizes_of[0] == sizes_of[1]
 
 
-def test_users_of_such_mailboxes_do_all_their_tasks(tmp_path: Path) -> None:
+def test_users_of_stated_mailboxes_do_all_their_tasks(tmp_path: Path) -> None:
     """They browse nested folders, move mail into them, and read as much on the first occasion as the profile has."""
     profile = quiet(
         process_inbox={"per_day": 6},
@@ -205,7 +205,7 @@ def test_users_of_such_mailboxes_do_all_their_tasks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_knows_such_mailboxes() -> None:
+def test_plan_shows_stated_mailboxes() -> None:
     """Its fillers have the sizes of a run's messages; users browse, and load attachments that only large mail has."""
     made = scenario("mailbox={inbox: 90, folders: 8, fan_out: 2, sizes: {2K: 50%, 30K: 50%}}")
     tally, _ = plan_users(Workload(made))

@@ -48,7 +48,7 @@ def test_groups_are_spread_evenly(sizes: list[int], data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("user", [0, -1, 7])
-def test_nobody_outside_the_groups(user: int) -> None:
+def test_a_user_outside_the_groups_is_rejected(user: int) -> None:
     with pytest.raises(ValueError, match=f"user {user} of 6"):
         group_index(user, [1, 2, 3])
 
@@ -62,7 +62,7 @@ def test_nobody_outside_the_groups(user: int) -> None:
     st.sampled_from([0.0, 0.3, 0.95, 1.0]),
 )
 @settings(deadline=None, max_examples=200)
-def test_lists_are_runs_that_cover_their_share(
+def test_lists_are_consecutive_and_cover_their_share(
     least: int, more: int, most: int, population: int, seed: int, cover: float
 ) -> None:
     """One list begins where the last ended, from user 1 to the covered share of the population, none empty."""
@@ -105,7 +105,7 @@ def test_list_sizes_follow_their_distribution() -> None:
         assert sizes[4 + k] / 5_000 == pytest.approx(power / sum(powers), abs=0.005)
 
 
-def test_lists_of_a_scenario() -> None:
+def test_a_scenario_has_its_lists() -> None:
     """Addresses and members as a server's tables get them; each user is on one list."""
     plan = scenario(users=(10, 20, 10))
     lists, exported = DistributionLists(plan), distribution_lists(plan)
@@ -150,7 +150,7 @@ def test_an_account_may_not_have_the_address_of_a_list() -> None:
     st.integers(1, 10**7),
 )
 @settings(deadline=None, max_examples=200)
-def test_number_is_the_inverse_of_address(prefix: str, field: str, suffix: str, user: int, other: int) -> None:
+def test_the_number_of_an_address_is_its_users(prefix: str, field: str, suffix: str, user: int, other: int) -> None:
     """Whatever the pattern, an address leads back to its user, in capitals too, and never to another."""
     pattern = AccountPattern(f"{prefix}{field}{suffix}", "secret")
     address = pattern.account(user, "loadsim.test").address
@@ -162,7 +162,7 @@ def test_number_is_the_inverse_of_address(prefix: str, field: str, suffix: str, 
 
 @given(st.lists(st.from_regex(r"[a-z]{1,8}", fullmatch=True), min_size=40, max_size=40, unique=True))
 @settings(deadline=None, max_examples=10)
-def test_number_is_the_inverse_of_address_in_a_table(
+def test_the_number_of_an_address_in_a_table_is_its_users(
     tmp_path_factory: pytest.TempPathFactory, names: list[str]
 ) -> None:
     path: Path = tmp_path_factory.mktemp("accounts") / "accounts.csv"

@@ -158,7 +158,7 @@ def value_at(profile: Profile, path: str) -> Any:
         for path, *published in table
     ],
 )
-def test_every_published_number(edition: str, path: str, published: list[Any]) -> None:
+def test_shipped_profiles_have_the_published_numbers(edition: str, path: str, published: list[Any]) -> None:
     shipped_values = [value_at(published_profile(f"{edition}/{name}"), path) for name in ("light", "medium", "heavy")]
     if all(isinstance(value, float) for value in shipped_values):
         assert shipped_values == pytest.approx(published, abs=1e-9)
@@ -184,7 +184,7 @@ def test_the_tables_leave_nothing_out() -> None:
 
 
 @pytest.mark.parametrize("name", known("profiles"))
-def test_what_a_draw_goes_through(name: str) -> None:
+def test_outcomes_and_kinds_have_a_fixed_order(name: str) -> None:
     """Outcomes and message kinds come in a fixed order, and the running sum of the outcomes ends at exactly 1."""
     profile = load_profile(name)
     assert tuple(outcome for outcome, _ in profile.after_reading.cumulative) == OUTCOMES
@@ -194,7 +194,7 @@ def test_what_a_draw_goes_through(name: str) -> None:
     assert tuple(profile.messages) == KINDS
 
 
-def test_the_weights() -> None:
+def test_read_weighs_ten_and_other_scored_tasks_one() -> None:
     """READ weighs 10, the nine other scored tasks 1 each: over half of the score."""
     ones = ("SEND", "REPLY", "REPLY ALL", "FORWARD", "MOVE", "COPY", "DELETE", "BROWSE", "SCHEDULE")
     assert load_weights() == {"READ": 10.0} | dict.fromkeys(ones, 1.0)
@@ -242,14 +242,14 @@ def test_the_published_spreads_are_geometric(numbers: tuple[int, float, int]) ->
 
 @settings(deadline=None, max_examples=50)
 @given(spreads(widest=100_000), st.floats(0, 1, exclude_max=True), st.floats(0, 1, exclude_max=True))
-def test_a_spread_stays_within_its_bounds_and_rises(spread: Distribution, one: float, other: float) -> None:
+def test_a_spread_rises_within_its_bounds(spread: Distribution, one: float, other: float) -> None:
     """A draw never leaves [min, max], and a larger u never gives a smaller number."""
     low, high = sorted((one, other))
     assert spread.min <= spread.at(low) <= spread.at(high) <= spread.max
 
 
 @pytest.mark.parametrize("numbers", [(503, 2913, 2936), (503, 526, 2936), (0, 1e-9, 10**6)])
-def test_the_ends_of_a_steep_spread(numbers: tuple[int, float, int]) -> None:
+def test_a_steep_spread_begins_at_its_minimum(numbers: tuple[int, float, int]) -> None:
     """Where nearly all lies at one end, the extreme draws are still numbers of the spread, and the lowest is min."""
     spread = Distribution(*numbers)
     assert spread.at(0.0) == spread.min
@@ -318,7 +318,7 @@ KIND = "one of the message kinds ups1K, ups2K, ups4K, "
         ("browsing: {per_day: 5}", "browsing", "one of the keys name, day, night, "),
     ],
 )
-def test_refused_rows(tmp_path: Path, override: str, key: str, expected: str) -> None:
+def test_bad_rows_are_rejected(tmp_path: Path, override: str, key: str, expected: str) -> None:
     file = tmp_path / "own.yaml"
     named = "" if override.startswith("name") else "name: own\n"
     file.write_text(f"{named}from: loadsim-5.5/medium\n{override}\n")
@@ -329,7 +329,7 @@ def test_refused_rows(tmp_path: Path, override: str, key: str, expected: str) ->
 
 
 @pytest.mark.parametrize("row", WHOLE)
-def test_rows_that_a_profile_must_have(tmp_path: Path, row: str) -> None:
+def test_missing_rows_are_rejected(tmp_path: Path, row: str) -> None:
     """A file without a row that makes load is refused; one without a row that has a default is not."""
     file = tmp_path / "own.yaml"
     file.write_text(yaml.safe_dump({key: value for key, value in WHOLE.items() if key != row}))
@@ -346,7 +346,7 @@ def test_rows_that_a_profile_must_have(tmp_path: Path, row: str) -> None:
         ("from: own.yaml\n", ": from: expected a profile that does not start from this one, found 'own.yaml'"),
     ],
 )
-def test_refused_bases(tmp_path: Path, text: str, line: str) -> None:
+def test_bad_bases_are_rejected(tmp_path: Path, text: str, line: str) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as refusal:
@@ -354,7 +354,7 @@ def test_refused_bases(tmp_path: Path, text: str, line: str) -> None:
     assert str(refusal.value).startswith(f"{file}{line}") and "\n" not in str(refusal.value)
 
 
-def test_a_circle_of_profiles_is_refused(tmp_path: Path) -> None:
+def test_circular_profiles_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("name: a\nfrom: b.yaml\n")
     (tmp_path / "b.yaml").write_text("name: b\nfrom: a.yaml\n")
     with pytest.raises(ConfigError, match=r"/b\.yaml: from: expected .* found 'a.yaml'$"):

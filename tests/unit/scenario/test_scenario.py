@@ -55,7 +55,7 @@ def test_medium_is_the_published_procedure() -> None:
     assert scenario.limits == Limits()
 
 
-def test_everything_that_can_be_said(tmp_path: Path, file: Path) -> None:
+def test_every_key_is_read(tmp_path: Path, file: Path) -> None:
     (tmp_path / "ca.pem").write_text("certificates\n")
     file.write_text(
         """
@@ -118,7 +118,7 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
 
 
 @pytest.mark.parametrize(("tls", "imap", "smtp"), [("none", 143, 25), ("starttls", 143, 587), ("implicit", 993, 465)])
-def test_ports_by_the_kind_of_tls(file: Path, tls: str, imap: int, smtp: int) -> None:
+def test_the_default_port_follows_the_kind_of_tls(file: Path, tls: str, imap: int, smtp: int) -> None:
     file.write_text(
         f"server: {{imap: {{host: '::1', tls: {tls}}}, smtp: {{host: localhost, tls: {tls}}}}}\n{PATTERN}{FEW}"
     )
@@ -134,7 +134,9 @@ def test_ports_by_the_kind_of_tls(file: Path, tls: str, imap: int, smtp: int) ->
         ("{day_length: 100s, ramp_up: 0s}", 0, 25, 50),
     ],
 )
-def test_what_a_run_leaves_open(file: Path, said: str, ramp_up_s: float, warm_up_s: float, window_s: float) -> None:
+def test_unstated_run_times_have_defaults(
+    file: Path, said: str, ramp_up_s: float, warm_up_s: float, window_s: float
+) -> None:
     """A quarter of the run is discarded and half is scored, or what is left; log-ons take at least a second."""
     file.write_text(f"server: embedded\n{FEW}run: {said}\n")
     run = load_scenario(str(file)).run
@@ -175,7 +177,7 @@ def test_the_window_of_a_run_with_nights_lies_in_a_day(
     assert load_scenario(str(tmp_path / "again.yaml")).run == run
 
 
-def test_lists_of_different_profiles(file: Path) -> None:
+def test_profiles_with_different_lists_need_stated_lists(file: Path) -> None:
     """Where profiles do not agree on the lists, the scenario has to say; what it says is enough."""
     both = "topology: [{profile: loadsim-5.0/light, users: 4}, {profile: loadsim-5.5/light, users: 4}]\n"
     file.write_text(f"server: embedded\n{both}")
@@ -189,12 +191,12 @@ def test_lists_of_different_profiles(file: Path) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 10_000_000))
-def test_a_pattern_is_a_function_of_the_number(index: int) -> None:
+def test_a_pattern_depends_on_the_users_number(index: int) -> None:
     account = AccountPattern("a{index:07d}b", "x{index}{index:3}").account(index, "loadsim.test")
     assert account == Account(index, f"a{index:07d}b", f"a{index:07d}b@loadsim.test", f"x{index}{index:3}")
 
 
-def test_accounts_from_a_table(tmp_path: Path, file: Path) -> None:
+def test_accounts_are_read_from_a_table(tmp_path: Path, file: Path) -> None:
     """Rows are users in their order; an address is the user's name in the domain unless it is given."""
     (tmp_path / "users.csv").write_text(
         'password,user,address\npw-1,anna,\n"p,w""2",bert,bert.b@loadsim.test\n\npw-3,carl@loadsim.test,\npw-4,dora,\n'
@@ -229,7 +231,7 @@ def test_accounts_from_a_table(tmp_path: Path, file: Path) -> None:
         ("user,password\na@b.c,hunter2\n", "line 2: expected an address in loadsim.test, found 'a@b.c'"),
     ],
 )
-def test_refused_tables(tmp_path: Path, file: Path, text: str, line: str) -> None:
+def test_bad_tables_are_rejected(tmp_path: Path, file: Path, text: str, line: str) -> None:
     table = tmp_path / "users.csv"
     table.write_text(text)
     file.write_text(f"server: embedded\naccounts: {{csv: users.csv}}\n{FEW}")
@@ -238,7 +240,7 @@ def test_refused_tables(tmp_path: Path, file: Path, text: str, line: str) -> Non
     assert "hunter2" not in said
 
 
-def test_tables_that_cannot_be_read(tmp_path: Path, file: Path) -> None:
+def test_unreadable_tables_are_rejected(tmp_path: Path, file: Path) -> None:
     file.write_text(f"server: embedded\naccounts: {{csv: users.csv}}\n{FEW}")
     table = tmp_path / "users.csv"
     assert refusal(file) == f"{table}: expected a file that can be read, found: No such file or directory"
@@ -269,7 +271,7 @@ def test_tables_that_cannot_be_read(tmp_path: Path, file: Path) -> None:
         ("topology.0.users=50000000", "--set topology.0.users: expected at most 10,000,000 users", "50,000,300"),
     ],
 )
-def test_refused_settings(setting: str, begin: str, end: str) -> None:
+def test_bad_settings_are_rejected(setting: str, begin: str, end: str) -> None:
     said = refusal("mixed", setting)
     assert said.startswith(begin) and said.endswith(end)
 
@@ -310,7 +312,7 @@ def test_refused_settings(setting: str, begin: str, end: str) -> None:
         ("topology: [{profile: loadsim-5.5/light, users: x, y: 1}]", "topology[0].users", "'x' (and 1 more)"),
     ],
 )
-def test_refused_sections(file: Path, section: str, key: str, found: str) -> None:
+def test_bad_sections_are_rejected(file: Path, section: str, key: str, found: str) -> None:
     """One line names file, key, what was expected and what was found; and never a password."""
     sound = yaml.safe_load(f"server: embedded\n{PATTERN}{FEW}")
     file.write_text(yaml.safe_dump(sound | yaml.load(section, Loader)))
@@ -329,7 +331,7 @@ def test_refused_sections(file: Path, section: str, key: str, found: str) -> Non
         (FEW + "accounts: {user: 'u{index}', password: 'hunter2\n", "line 3: expected YAML, found an error: "),
     ],
 )
-def test_refused_texts(file: Path, text: str, found: str) -> None:
+def test_bad_files_are_rejected(file: Path, text: str, found: str) -> None:
     file.write_text(text)
     said = refusal(file)
     assert said.startswith(f"{file}: {found}")
@@ -343,7 +345,7 @@ def test_all_weights_zero_are_refused(file: Path) -> None:
     assert refusal(file) == f"{file}: weights: expected a weight above 0, found none"
 
 
-def test_profiles_that_do_not_fit_together(tmp_path: Path, file: Path) -> None:
+def test_inconsistent_profiles_are_rejected(tmp_path: Path, file: Path) -> None:
     (tmp_path / "short.yaml").write_text("name: short\nfrom: loadsim-5.5/light\nday: 4h\n")
     (tmp_path / "same.yaml").write_text("name: loadsim-5.5/light\nfrom: loadsim-5.5/heavy\n")
     (tmp_path / "dark.yaml").write_text("name: dark\nfrom: loadsim-5.5/light\nnight: 2h\n")
@@ -359,12 +361,12 @@ def test_profiles_that_do_not_fit_together(tmp_path: Path, file: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.255.1.2", "LocalHost", "0:0:0:0:0:0:0:1"])
-def test_hosts_that_need_no_permission(host: str) -> None:
+def test_local_hosts_need_no_permission(host: str) -> None:
     assert load_scenario("mixed", [f"server.imap.host='{host}'"]).users == 400
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.1", "fe80::1", "localhost.", "127.0.0.1.example.com"])
-def test_hosts_that_need_permission(host: str) -> None:
+def test_other_hosts_need_permission(host: str) -> None:
     """Anything else needs its name in allow_hosts, and then is taken."""
     setting = f"server.imap.host='{host}'"
     assert refusal("mixed", setting).endswith(f"found '{host}'; add allow_hosts: ['{host}']")
@@ -372,7 +374,7 @@ def test_hosts_that_need_permission(host: str) -> None:
 
 
 @pytest.mark.parametrize("name", known("scenarios"))
-def test_a_resolved_scenario_reads_as_itself(name: str, file: Path) -> None:
+def test_a_resolved_scenario_is_read_as_the_same(name: str, file: Path) -> None:
     scenario = load_scenario(name)
     file.write_text(scenario.to_yaml())
     again = load_scenario(str(file))
@@ -382,7 +384,7 @@ def test_a_resolved_scenario_reads_as_itself(name: str, file: Path) -> None:
     assert again.digest() == scenario.digest()
 
 
-def test_a_resolved_scenario_reads_as_itself_from_another_place(tmp_path: Path) -> None:
+def test_a_resolved_scenario_is_read_as_the_same_from_another_directory(tmp_path: Path) -> None:
     """Paths and odd durations survive being written into another directory."""
     home, away = tmp_path / "home", tmp_path / "away"
     home.mkdir()
@@ -404,7 +406,7 @@ def test_a_resolved_scenario_reads_as_itself_from_another_place(tmp_path: Path) 
     assert again.digest() == scenario.digest()
 
 
-def test_passwords_stay_out_of_sight(tmp_path: Path, file: Path) -> None:
+def test_passwords_are_masked(tmp_path: Path, file: Path) -> None:
     file.write_text(f"server: embedded\naccounts: {{user: 'u{{index}}', password: 'hunter2-{{index}}'}}\n{FEW}")
     (tmp_path / "users.csv").write_text("user,password\n" + "".join(f"u{n},hunter2\n" for n in range(4)))
     for settings_ in ([], ["accounts={csv: users.csv}"]):
@@ -435,11 +437,11 @@ def test_passwords_stay_out_of_sight(tmp_path: Path, file: Path) -> None:
         "allow_hosts=[a.example]",
     ],
 )
-def test_what_does_not_change_the_load_does_not_change_the_digest(setting: str) -> None:
+def test_settings_beyond_the_load_keep_the_digest(setting: str) -> None:
     assert load_scenario("mixed", [setting]).digest() == load_scenario("mixed").digest()
 
 
-def test_what_changes_the_load_changes_the_digest() -> None:
+def test_settings_of_the_load_change_the_digest() -> None:
     changes = [
         "name=same",
         "topology.0.users=101",
@@ -464,7 +466,7 @@ def test_what_changes_the_load_changes_the_digest() -> None:
     assert all(len(digest) == 64 for digest in digests)
 
 
-def test_connections_to_smtp_other_than_the_programs_change_the_digest() -> None:
+def test_a_stated_smtp_connection_changes_the_digest() -> None:
     """A connection for each message is load: runs with and without would be compared as if they were equal."""
 
     def digest(*settings: str) -> str:
@@ -475,7 +477,7 @@ def test_connections_to_smtp_other_than_the_programs_change_the_digest() -> None
     assert digest("server.smtp.connection=kept") != digest()
 
 
-def test_a_profiles_name_and_sources_do_not_change_the_digest(tmp_path: Path) -> None:
+def test_a_profiles_name_and_sources_keep_the_digest(tmp_path: Path) -> None:
     """A copy of a profile under another name makes the same load; a changed row does not."""
     (tmp_path / "copy.yaml").write_text("name: copy\nfrom: loadsim-5.5/light\n")
     (tmp_path / "other.yaml").write_text("name: other\nfrom: loadsim-5.5/light\nload_attachment: 26%\n")
@@ -484,7 +486,7 @@ def test_a_profiles_name_and_sources_do_not_change_the_digest(tmp_path: Path) ->
     assert load_scenario("mixed", [f"topology.0.profile={tmp_path}/other.yaml"]).digest() != own
 
 
-def test_lists_that_cover_users_are_lists() -> None:
+def test_lists_without_a_count_are_not_missing() -> None:
     """Those of LoadSim 5.0 have no count; a warning that there are none needs a count of 0."""
     group = "topology=[{profile: loadsim-5.0/medium, users: 100}]"
     assert not load_scenario("medium", [group]).lacks_lists
@@ -495,7 +497,9 @@ def test_lists_that_cover_users_are_lists() -> None:
     ("protocols", "share", "warned"),
     [(("aioimaplib",), "100%", True), (("aioimaplib", "imap"), "100%", False), (("aioimaplib",), "2%", False)],
 )
-def test_state_checks_without_a_driver_that_has_them(protocols: tuple[str, ...], share: str, warned: bool) -> None:
+def test_state_checks_without_a_supporting_driver_are_a_warning(
+    protocols: tuple[str, ...], share: str, warned: bool
+) -> None:
     groups = ", ".join(f"{{profile: loadsim-5.5/light, users: 5, protocol: {each}}}" for each in protocols)
     scenario = load_scenario("medium", [f"topology=[{groups}]", f"client.check_state={share}"])
     assert (Code.STATE_NOT_CHECKED in [one.code for one in scenario.findings]) is warned
@@ -515,5 +519,5 @@ SCALARS = st.one_of(
 
 @settings(deadline=None, max_examples=60)
 @given(st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner)))
-def test_what_is_written_is_read_as_the_same(document: object) -> None:
+def test_written_yaml_is_read_as_the_same(document: object) -> None:
     assert read_yaml(write_yaml(document), "x") == document

@@ -89,7 +89,7 @@ def processes_s(load: Workload, user: int, day_s: float) -> list[tuple[str, int,
 
 
 @pytest.mark.parametrize("day_length_s", [28800, 300, 7.3])
-def test_a_plan_without_nights_is_as_described(day_length_s: float) -> None:
+def test_a_plan_without_nights_has_the_described_due_times(day_length_s: float) -> None:
     """Three days: the due times are those of the processes, rounded to microseconds, and the digest is of these."""
     load = workload({"loadsim-5.0/medium": 4}, f"run={{day_length: {day_length_s}s, days: 3}}")
     for user in range(1, 5):
@@ -108,7 +108,7 @@ def test_a_plan_without_nights_is_as_described(day_length_s: float) -> None:
 @pytest.mark.parametrize(
     ("night", "day_length_s", "night_s"), [("4h", 28800, 14400), ("1s", 300, 1 / 96), ("16h", 60, 120)]
 )
-def test_nights_put_off_what_is_due_after_them(tmp_path: Path, night: str, day_length_s: float, night_s: float) -> None:
+def test_nights_delay_later_activities(tmp_path: Path, night: str, day_length_s: float, night_s: float) -> None:
     """The processes count days only: in a run with nights each activity is later by as many as came before it."""
     (tmp_path / "own.yaml").write_text(f"name: own\nfrom: loadsim-5.0/medium\nnight: {night}\n")
     load = workload({str(tmp_path / "own.yaml"): 4}, f"run={{day_length: {day_length_s}s, days: 3}}")
@@ -125,7 +125,7 @@ def test_nights_put_off_what_is_due_after_them(tmp_path: Path, night: str, day_l
         assert plan[-1].due_us >= 2 * (day_us + night_us)
 
 
-def test_other_users_change_nothing_of_a_user() -> None:
+def test_a_users_plan_does_not_depend_on_other_users() -> None:
     """Users added to the population: who has the same profile as before does the same, at the same times."""
     few, many = workload({"loadsim-5.0/light": 30}), workload({"loadsim-5.0/light": 30, "loadsim-5.0/heavy": 17})
     same = [user for user in range(1, 31) if many.profile(user) == few.profile(user)]
@@ -136,7 +136,7 @@ def test_other_users_change_nothing_of_a_user() -> None:
 @pytest.mark.slow
 @given(st.permutations(range(1, 16)), st.lists(st.integers(0, 15), max_size=4))
 @settings(deadline=None, max_examples=20)
-def test_the_plan_digest_is_that_of_any_slicing(order: list[int], cuts: list[int]) -> None:
+def test_the_plan_digest_does_not_depend_on_the_partition(order: list[int], cuts: list[int]) -> None:
     """Users planned in any order by any number of engines, each with a workload of its own, and some without users."""
     edges = sorted({0, *cuts, 15})
     own: dict[int, bytes] = {}
@@ -202,7 +202,7 @@ def test_recipients_are_random_others() -> None:
             assert strays([found[other] for other in others], [3_000 / 39] * 39) < LIMIT
 
 
-def test_a_list_is_added_to_30_percent() -> None:
+def test_thirty_percent_of_messages_go_to_a_list() -> None:
     load = workload({"loadsim-5.0/heavy": 200})
     profile, lists = load.profile(1), len(load.population.lists)
     chosen = Counter(load.addressing(1 + k % 200, profile, "forward", f"n{k}.0").list_index for k in range(10_000))
@@ -212,7 +212,7 @@ def test_a_list_is_added_to_30_percent() -> None:
     assert strays([chosen[index] for index in range(lists)], [(10_000 - without) / lists] * lists) < LIMIT
 
 
-def test_recipients_are_the_union() -> None:
+def test_recipients_are_individuals_and_list_members() -> None:
     """Individuals and members, each once; the sender only when on the list; addresses name users, then the list."""
     load = workload({"loadsim-5.0/heavy": 200})
     members = load.population.lists.members(1)
@@ -226,7 +226,7 @@ def test_recipients_are_the_union() -> None:
     assert load.recipients(Addressing((5, 6), None)) == {5, 6}
 
 
-def test_two_users_write_to_each_other() -> None:
+def test_of_two_users_each_writes_to_the_other() -> None:
     two = workload({"loadsim-5.0/medium": 2}, "lists={count: 0}")
     profile = two.profile(1)
     assert [two.addressing(user, profile, NEW_MAIL, 0) for user in (1, 2)] == [
@@ -242,7 +242,7 @@ def test_one_user_is_refused() -> None:
         workload({"loadsim-5.0/medium": 1})
 
 
-def test_what_follows_reading_is_one_thing_in_proportion() -> None:
+def test_each_read_message_has_one_outcome_in_proportion() -> None:
     """20,000 messages: exactly one outcome each, by chi-square as often as the profile has it; copy never."""
     load = all_three(5)
     outcomes = load.profile(1).after_reading
@@ -261,7 +261,7 @@ def test_schedule_files_have_the_published_sizes() -> None:
     assert abs(sum(sizes) / 4_000 - 22 * 1024) < LIMIT * 17.5 * 1024 / math.sqrt(4_000)
 
 
-def test_initial_messages_come_from_others_and_are_unread_in_the_inbox() -> None:
+def test_initial_messages_come_from_other_users_and_are_unread_in_the_inbox() -> None:
     """Every sender but the user himself; ids once; kinds by the profile's weights; read wherever but in the Inbox."""
     load = workload({"loadsim-5.0/heavy": 12})
     senders: Counter[int] = Counter()

@@ -15,7 +15,7 @@ from loadsim.servers.private import check_programs
 
 
 @pytest.mark.parametrize("called", ["a b/loadsim", "elsewhere.py", "absent/loadsim"])
-def test_who_is_not_root_reads_which_command_root_types(
+def test_a_user_without_root_gets_the_sudo_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: str
 ) -> None:
     """sudo searches its own directories: the command has the path of this program, if it was called by one."""

@@ -30,16 +30,14 @@ def typed(line: str) -> str:
     return subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True).stdout
 
 
-def test_a_program_that_a_shell_does_not_find_is_called_as_before(
-    environment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_outside_path_keeps_its_path(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["b in/loadsim", "run"])
     assert program_name() == "'b in/loadsim'"
     assert program_name(for_root=True) == shlex.quote(str(environment / "b in" / "loadsim"))
     assert typed(program_name()) == typed(program_name(for_root=True)) == "this one\n"
 
 
-def test_a_program_that_a_shell_finds_has_its_name(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_in_path_has_its_name(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But not for root: sudo searches its own directories."""
     program = str(environment / "b in" / "loadsim")
     monkeypatch.setattr(sys, "argv", [program])
@@ -48,14 +46,12 @@ def test_a_program_that_a_shell_finds_has_its_name(environment: Path, monkeypatc
     assert program_name(for_root=True) == shlex.quote(program)
 
 
-def test_a_module_is_called_with_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_called_with_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [MODULE])
     assert program_name() == program_name(for_root=True) == f"{shlex.quote(sys.executable)} -m loadsim"
 
 
 @pytest.mark.parametrize("called", ["b in/elsewhere.py", "b in/absent/loadsim", "pytest/__main__.py", "-c", ""])
-def test_within_another_program_it_is_the_plain_name(
-    called: str, environment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_program_shows_the_plain_name(called: str, environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [called])
     assert program_name() == program_name(for_root=True) == "loadsim"

@@ -45,7 +45,7 @@ def test_the_number_of_users_is_that_of_the_known_demand(plain: Path, capsys: py
     assert per_task["low"] <= 20 <= per_task["high"]
 
 
-def test_memory_and_disks_are_bounds(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_and_disks_bound_the_number_of_users(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """2 of 10 GB: at least 1,000 users. A quarter of a disk: at least 800. The processor is full first."""
     _, found = sized(plain, capsys)
     assert resource(found, "memory")["users"]["value"] == pytest.approx(1000)
@@ -59,7 +59,7 @@ def demand(found: Mapping[str, Any], name: str, unit: str = "ms of processor") -
     return dict(one)
 
 
-def test_disk_operations_for_each_message(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_disk_operations_are_divided_by_messages_and_copies(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """40 per second: 8 for each of 5 messages a second, 4 for each of 10 copies."""
     _, found = sized(plain, capsys)
     assert demand(found, "second", "disk reads")["value"]["value"] == pytest.approx(10)
@@ -75,7 +75,7 @@ def answer(place: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return status, " ".join(capsys.readouterr().out.split())
 
 
-def test_named_groups_are_a_part_of_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_named_groups_count_as_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 4 cores, the server takes 0.4 and rspamd 2.4: 284 users fill them, not 2,000. So with 14 ms a task, too."""
     place = busy_run(
         tmp_path, cores=4.0, others_cpu_cores=0.03, rspamd_cpu_cores=2.4, rspamd_rss_bytes=2e9, cpu_busy_share=0.7825
@@ -99,7 +99,7 @@ def test_named_groups_are_a_part_of_the_server(tmp_path: Path, capsys: pytest.Ca
         ({"network_busy_share": 0.9}, "network", 222),
     ],
 )
-def test_quota_and_network_are_resources(
+def test_quota_and_network_bound_the_number_of_users(
     figures: dict[str, float], name: str, users: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = busy_run(tmp_path, cores=8.0, others_cpu_cores=0.01, **figures)
@@ -111,9 +111,7 @@ def test_quota_and_network_are_resources(
     assert ("network-speed-unknown" in {one["code"] for one in found["not_covered"]}) is (name != "network")
 
 
-def test_a_network_that_drifts_while_it_is_hardly_used_blocks_no_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_drifting_idle_network_blocks_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = busy_run(tmp_path, network_busy_share=lambda at_s: at_s / 700 * 0.02)
     status, found = sized(place, capsys)
     assert (status, found["first"]) == (0, "processor")
@@ -148,7 +146,7 @@ def test_the_processor_of_a_pinned_server_is_its_cores(tmp_path: Path, capsys: p
 
 
 @pytest.mark.slow
-def test_others_on_the_generators_core_leave_the_server_its_own(
+def test_other_programs_on_the_generators_core_do_not_limit_the_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Programs that took 0.3 of the other core, and 0.6 of the server's, which is refused."""
@@ -166,7 +164,7 @@ def test_others_on_the_generators_core_leave_the_server_its_own(
 
 
 @pytest.mark.slow
-def test_operations_of_a_raid_and_its_members_are_not_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_operations_of_a_raid_and_its_members_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each counts the same operation again; alone, the device counts it once."""
     raids = ["dm_0", "drbd1", "loop7", "md0", "md_d1"]
     own = {
@@ -233,7 +231,7 @@ OVERLAPPING = {"imap_cpu_cores": 0.3, "imap_rss_bytes": 1e9}
         (PINNED | {"server_cores_taken_by_others": lambda at_s: 0.1 if at_s < 200 else None}, "no-samples"),
     ],
 )
-def test_a_processor_without_a_number_decides_nothing(
+def test_a_processor_without_an_estimate_decides_nothing(
     change: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The disk has a number, but the processor may be full before it: no verdict, exit status 4."""
@@ -258,7 +256,7 @@ def test_a_run_that_missed_its_criteria_decides_nothing(tmp_path: Path, capsys: 
     assert capsys.readouterr().out.startswith("Size: not decided, since the run missed its criteria with 200 users:")
 
 
-def test_resources_that_are_hardly_used_give_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hardly_used_resources_give_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On 64 cores the server takes 0.6 %, of memory 0.2 %, of the disk 1 %: more than 20 times the users fit."""
     place = busy_run(tmp_path, cores=64.0, memory_available_bytes=1e12, disk_sda_busy_share=0.01)
     assert main(["size", str(place)]) == 4
@@ -275,7 +273,7 @@ def test_resources_that_are_hardly_used_give_a_bound(tmp_path: Path, capsys: pyt
         ({"mode": "stress", "weights": {}}, 2, "expected a canonical run, found a stress run"),
     ],
 )
-def test_runs_that_size_no_server_are_one_line(
+def test_unsuitable_runs_are_refused_in_one_line(
     change: dict[str, Any], status: int, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["size", str(busy_run(tmp_path, header=change))]) == status
@@ -285,7 +283,9 @@ def test_runs_that_size_no_server_are_one_line(
     assert expected in said.err
 
 
-def test_a_run_without_the_server_s_processes_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_the_servers_processes_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["size", str(busy_run(tmp_path / "a", server_cpu_cores=None))]) == 2
     said = capsys.readouterr().err
     assert "expected the probe host to see the server's processes, found none" in said
@@ -295,7 +295,7 @@ def test_a_run_without_the_server_s_processes_is_one_line(tmp_path: Path, capsys
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_other_load_on_the_server_is_a_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_load_on_the_server_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Postfix took in 50 messages per second, loadsim sent five."""
     add_probe(busy_run(tmp_path), "postfix", queued_per_s=50.0)
     _, found = sized(tmp_path, capsys)
@@ -304,9 +304,7 @@ def test_other_load_on_the_server_is_a_doubt(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.slow
-def test_a_helper_that_is_not_named_is_not_taken_for_a_constant(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unnamed_helper_process_is_not_a_constant_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A filter's 0.44 cores, of 2, follow the load: 475 users fill them, and not 780. Named, it is sized."""
     filter_cores = {"cores": 2.0, "others_cpu_cores": 0.44, "others_rspamd_cores": 0.42, "others_cron_cores": 0.02}
     status, found = sized(busy_run(tmp_path / "a", **filter_cores), capsys)
@@ -326,7 +324,7 @@ def test_a_thread_is_full_at_one_core(tmp_path: Path, capsys: pytest.CaptureFixt
     assert resource(found, "busiest thread of mxd")["users"]["value"] == pytest.approx(500)
 
 
-def test_the_page_has_the_keys(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_describes_all_keys(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And no others; those of a part stand in its row."""
     _, found = sized(plain, capsys)
     page = ROOT / "docs" / "reference" / "json.md"

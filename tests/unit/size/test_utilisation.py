@@ -74,7 +74,7 @@ def users_at_or_none(users: int, utilisation: Estimate) -> Estimate | None:
 
 
 @given(st.lists(st.floats(0.01, 10.0), min_size=BLOCKS, max_size=BLOCKS), st.floats(0.01, 10.0))
-def test_a_ratio_that_does_not_vary_has_no_width(wholes: list[float], share: float) -> None:
+def test_a_constant_ratio_has_an_interval_of_no_width(wholes: list[float], share: float) -> None:
     """What is used in proportion to the tasks is known exactly, even if the tasks vary."""
     found = ratio_or_none(np.array(wholes) * share, np.array(wholes))
     if found is not None:
@@ -88,7 +88,7 @@ def ratio_or_none(parts: np.ndarray, wholes: np.ndarray) -> Estimate | None:  # 
         return None
 
 
-def test_a_sample_counts_for_the_time_that_it_stands_for() -> None:
+def test_samples_are_weighted_by_time() -> None:
     """Read after 3 s and after 1 s in turn, 0.8 and 0.0 have the mean 0.6, not 0.4."""
     samples, at_s = [], 0.0
     while at_s < 700:
@@ -98,7 +98,7 @@ def test_a_sample_counts_for_the_time_that_it_stands_for() -> None:
     assert ratio(block_means(samples, WINDOW), 1.0).value == pytest.approx(0.6, abs=0.01)
 
 
-def test_a_gap_is_not_bridged() -> None:
+def test_samples_are_not_interpolated_over_a_gap() -> None:
     samples = [(float(second), 0.5) for second in range(700) if not 200 <= second < 240]
     with pytest.raises(NotKnown, match=r"^no samples for 41 s "):
         block_means(samples, WINDOW)
@@ -117,7 +117,7 @@ def test_samples_of_one_instant_are_refused() -> None:
 
 
 @given(used=st.floats(2, 6), left=st.floats(5, 16))
-def test_equal_levels_are_in_their_interval(used: float, left: float) -> None:
+def test_equal_levels_are_their_interval(used: float, left: float) -> None:
     """In spite of rounding: a prediction outside of its interval would make capacity.json unreadable."""
     found = users_at(100, levels(np.full(BLOCKS, used), np.full(BLOCKS, used + left)))
     assert found.low <= found.value <= found.high
@@ -131,7 +131,7 @@ def test_a_rising_figure_is_refused() -> None:
     assert (found.low, found.value, found.high) == pytest.approx((0.2, 0.35, 0.5))
 
 
-def test_a_resource_that_is_hardly_used_is_refused() -> None:
+def test_a_hardly_used_resource_is_refused() -> None:
     with pytest.raises(NotKnown, match=r"^4\.9 % used: at least 5 % needed"):
         users_at(100, Estimate(0.049, 0.048, 0.050))
     assert users_at(100, Estimate(0.05, 0.049, 0.051)).value == pytest.approx(2000)
@@ -145,7 +145,7 @@ def test_a_wide_interval_is_refused(low: float, high: float) -> None:
     assert (found.code, found.values["high"]) == (Code.WIDE_INTERVAL, pytest.approx(high, rel=1e-3))
 
 
-def test_nothing_is_divided_by_nothing() -> None:
+def test_estimates_without_activity_are_refused() -> None:
     for estimate in (ratio, levels):
         with pytest.raises(NotKnown, match="nothing to divide by"):
             estimate(np.ones(BLOCKS), 0.0)

@@ -89,13 +89,13 @@ def test_p_is_the_integral_of_the_density(freedom: int, statistic: float) -> Non
 
 @settings(max_examples=30)
 @given(freedom=st.integers(1, 100), alpha=st.floats(1e-6, 0.9))
-def test_critical_value_and_p_undo_each_other(freedom: int, alpha: float) -> None:
+def test_critical_value_and_p_are_inverse(freedom: int, alpha: float) -> None:
     """The critical value is exceeded with just the probability that was asked for."""
     whole = np.array([freedom])
     assert two_sided_p(critical_t(alpha, whole), whole) == pytest.approx([alpha], rel=1e-6)
 
 
-def test_a_published_example_of_welchs_test() -> None:
+def test_welchs_test_agrees_with_a_published_example() -> None:
     """Two samples of 15: t -2.46, 25.0 degrees of freedom (24 rounded down), p 0.021 (Wikipedia's first example)."""
     first = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1, 21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4]
     second = [27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0, 24.8, 20.2, 21.9, 22.1, 22.9, 20.5, 24.4]
@@ -105,13 +105,13 @@ def test_a_published_example_of_welchs_test() -> None:
     assert float(found.p_values()[0]) == pytest.approx(0.021, abs=0.001)
 
 
-def test_holms_method_by_hand() -> None:
+def test_holms_method_agrees_with_manual_calculation() -> None:
     """0.005 x 4, 0.01 x 3, 0.03 x 2, 0.04 x 1, none below the one before it, none above 1; each row by itself."""
     rows = np.array([[0.01, 0.04, 0.03, 0.005], [0.9, 0.8, 0.7, 0.6]])
     assert holm(rows) == pytest.approx(np.array([[0.03, 0.06, 0.06, 0.02], [1, 1, 1, 1]]))
 
 
-def test_exact_permutations_agree() -> None:
+def test_p_agrees_with_exact_permutations() -> None:
     """With six runs each, p is near the share of all 924 ways to deal the runs out that lie as far apart."""
     draw = np.random.default_rng(6)
     chosen = np.array(list(combinations(range(12), 6)))
@@ -130,7 +130,7 @@ TIMES_MS = st.lists(st.floats(1, 10_000), min_size=2, max_size=6)
 
 @settings(max_examples=30)
 @given(base=TIMES_MS, new=TIMES_MS, factor=st.floats(0.5, 2))
-def test_sides_and_units_do_not_matter(base: list[float], new: list[float], factor: float) -> None:
+def test_exchanging_sides_or_units_keeps_p(base: list[float], new: list[float], factor: float) -> None:
     """Exchanged sets give the reciprocal ratio and the same p; times in another unit give the same ratio."""
     (one,) = compare([Sampled("READ", base, new)])
     (other,) = compare([Sampled("READ", new, base)])
@@ -150,7 +150,7 @@ def test_means_are_geometric() -> None:
 
 
 @pytest.mark.parametrize(("base", "new"), [([10], [20]), ([10, 10, 10], [20]), ([10], [20, 20.1, 19.9])])
-def test_a_single_run_proves_nothing(base: list[float], new: list[float]) -> None:
+def test_a_single_run_has_no_p(base: list[float], new: list[float]) -> None:
     """On either side: means and ratio, and neither p nor interval."""
     sample = Sampled("Score", base, new)
     (found,) = compare([sample])
@@ -159,14 +159,14 @@ def test_a_single_run_proves_nothing(base: list[float], new: list[float]) -> Non
     assert repeats_needed(sample, 0.05) is None
 
 
-def test_runs_that_do_not_vary_differ_when_they_do() -> None:
+def test_runs_without_variation_differ_if_their_means_do() -> None:
     """Equal times are no difference; times that differ by far more than their rounding are one."""
     same, slower = compare([Sampled("READ", [10, 10, 10], [10, 10, 10]), Sampled("SEND", [10] * 3, [11] * 3)])
     assert (same.p, same.change, same.ratio) == (1.0, None, 1.0)
     assert slower.change == "slower"
 
 
-def test_runs_that_vary_wildly_show_nothing() -> None:
+def test_runs_with_large_variation_show_no_difference() -> None:
     """Two of each that vary by a factor of a million could not even show a hundredfold; no figure overflows."""
     samples = [
         Sampled(str(at), [first, 10_000], [0.001, 100_000]) for at, first in enumerate([0.001, 1, 30, 1_000] * 4)
@@ -208,7 +208,7 @@ RUNS = [(2, 2), (3, 3), (5, 5), (10, 10), (2, 3), (2, 10), (3, 10)]
 @pytest.mark.parametrize("runs", RUNS)
 @pytest.mark.parametrize("deviations", [(0.1, 0.1), (0.03, 0.3), (0.3, 0.03)])
 @pytest.mark.parametrize("shared", [0.0, 0.8])
-def test_false_alarms_are_no_more_than_said(
+def test_false_alarms_are_at_most_as_frequent_as_stated(
     runs: tuple[int, int], deviations: tuple[float, float], shared: float
 ) -> None:
     """Of 2,000 pairs of sets of one and the same server, at most 5 % have a task that is called different.
@@ -225,7 +225,7 @@ def test_false_alarms_are_no_more_than_said(
 
 @pytest.mark.parametrize("runs", RUNS)
 @pytest.mark.parametrize("deviation", [0.02, 0.1])
-def test_at_the_limit_few_are_passed_and_few_failed(runs: tuple[int, int], deviation: float) -> None:
+def test_at_the_limit_few_comparisons_pass_or_fail(runs: tuple[int, int], deviation: float) -> None:
     """A server whose score is worse by just what is allowed is passed in 2.5 % of 2,000 comparisons at most."""
     base, new = repeats(2, runs, (deviation, deviation), 0.5, slower=[1.05] * TASKS)
     low, high = welch(scores(base), scores(new)).interval(ALPHA)
@@ -234,7 +234,7 @@ def test_at_the_limit_few_are_passed_and_few_failed(runs: tuple[int, int], devia
 
 
 @pytest.mark.parametrize("runs", [(3, 3), (5, 5), (10, 10), (4, 7)])
-def test_a_slower_read_is_found_as_often_as_is_said(runs: tuple[int, int]) -> None:
+def test_a_slower_read_is_found_as_often_as_stated(runs: tuple[int, int]) -> None:
     """Where 1.10 is said to be detectable, a READ that takes 10 % longer is found in 80 % of 2,000 comparisons."""
     deviation = math.log(1.10) / deviations_needed(*runs, ALPHA / TASKS)
     base, new = repeats(3, runs, (deviation, deviation), slower=[1.10, *[1.0] * (TASKS - 1)])
@@ -243,7 +243,7 @@ def test_a_slower_read_is_found_as_often_as_is_said(runs: tuple[int, int]) -> No
     assert np.mean(found) == pytest.approx(POWER, abs=within_three_sigma(POWER))
 
 
-def test_what_is_said_to_be_detectable_is_right_in_the_middle() -> None:
+def test_the_detectable_ratio_is_right_in_the_median() -> None:
     """The ratio is told from the few runs there are: half of 2,000 comparisons tell more than the true one, half less.
 
     The median of a variance's estimate lies a little below the variance (4 % with eight degrees of freedom).
@@ -258,7 +258,7 @@ def test_what_is_said_to_be_detectable_is_right_in_the_middle() -> None:
     assert np.median(np.array(told, dtype=float)) == pytest.approx(true, rel=0.03)
 
 
-def test_the_comparison_is_the_test_that_was_simulated() -> None:
+def test_the_comparison_uses_the_simulated_test() -> None:
     """`compare` gives each task's corrected p and interval as the simulations' arrays have them."""
     base, new = repeats(5, (4, 3), (0.1, 0.2), slower=[1.3] * TASKS)
     test = welch(base, new)
@@ -303,7 +303,7 @@ def repeats_that_decided(runs: int, pairs: int) -> list[bool]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("runs", "pairs"), [(3, 250), (5, 400)])
-def test_repeats_advised_decide_as_often_as_is_said(runs: int, pairs: int) -> None:
+def test_advised_repeats_decide_as_often_as_stated(runs: int, pairs: int) -> None:
     """Of 100 undecided comparisons or more, 80 % decide with as many more, give or take two standard errors of 4 %."""
     decided = repeats_that_decided(runs, pairs)
     assert len(decided) > 100
@@ -312,14 +312,14 @@ def test_repeats_advised_decide_as_often_as_is_said(runs: int, pairs: int) -> No
 
 @pytest.mark.nightly(part="runs")
 @pytest.mark.parametrize(("runs", "pairs"), [(2, 2000), (3, 2000), (5, 4000)])
-def test_repeats_advised_decide_as_often_as_is_said_of_many(runs: int, pairs: int) -> None:
+def test_many_advised_repeats_decide_as_often_as_stated(runs: int, pairs: int) -> None:
     """Of 1,000 undecided comparisons or more, give or take three standard errors of 1.3 %."""
     decided = repeats_that_decided(runs, pairs)
     assert len(decided) > 1000
     assert np.mean(decided) == pytest.approx(POWER, abs=0.04)
 
 
-def test_no_number_of_repeats_tells_a_ratio_from_itself() -> None:
+def test_no_repeats_are_advised_at_the_limit_itself() -> None:
     for ratio in (1.05, 1.0501):
         assert repeats_needed(Sampled("Score", exactly(100, 0.1, 4), exactly(100 * ratio, 0.1, 4)), 0.05) is None
 
@@ -333,7 +333,7 @@ def looked_at(shown: Callable[[Floats, Floats], NDArray[np.bool_]], slower: floa
     return float(found.mean())
 
 
-def test_corrected_for_looks_few_are_found_that_are_not_there() -> None:
+def test_corrected_looks_keep_errors_rare() -> None:
     """Eight looks that were said beforehand: the score, any of ten tasks, and a wrong pass or failure at the limit."""
     looks = 8
 
@@ -353,7 +353,7 @@ def test_corrected_for_looks_few_are_found_that_are_not_there() -> None:
 @settings(max_examples=30)
 @given(base=TIMES_MS, new=TIMES_MS, looks=st.integers(1, 20))
 @example(base=[1.0, 1.0], new=[1.0, 258.0], looks=20)  # an interval beyond the largest number
-def test_looks_correct_everything_alike(base: list[float], new: list[float], looks: int) -> None:
+def test_looks_correct_p_interval_and_change_alike(base: list[float], new: list[float], looks: int) -> None:
     """p is as many times as large, the interval is wider, and a difference is one where the interval leaves out 1."""
     (one,), (corrected,) = compare([Sampled("READ", base, new)]), compare([Sampled("READ", base, new)], looks)
     assert one.p is not None and corrected.low is not None and corrected.high is not None
@@ -374,7 +374,7 @@ def test_looks_correct_everything_alike(base: list[float], new: list[float], loo
         ((1, 3), (3, 3), 7 / 2**6),
     ],
 )
-def test_shares_are_tested_as_by_hand(found: tuple[int, int], runs: tuple[int, int], p: float) -> None:
+def test_share_tests_agree_with_manual_calculation(found: tuple[int, int], runs: tuple[int, int], p: float) -> None:
     """As large a share of new is likeliest if half of all runs miss: then all outcomes are equal."""
     assert larger_share_p(found, runs) == pytest.approx(p, rel=0.02)
 

@@ -37,7 +37,7 @@ def least_covered(times: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize(("mood", "tau_s"), [(MOODS[0], 0), (MOODS[1], 12), (MOODS[2], 3), (MOODS[2], 12)])
-def test_intervals_hold_the_truth_as_often_as_they_say(service: str, mood: Mood, tau_s: int) -> None:
+def test_intervals_cover_the_true_value_as_often_as_stated(service: str, mood: Mood, tau_s: int) -> None:
     """For light and heavy tails, and moods that last for up to a 300th of the window: of READ and of the score."""
     row = simulate(Cell(service, mood, tau_s, WINDOW_S, 5, SIMULATED))
     for name in ("READ", "score"):
@@ -46,13 +46,13 @@ def test_intervals_hold_the_truth_as_often_as_they_say(service: str, mood: Mood,
 
 
 @pytest.mark.parametrize("window_s", [60, 150, 300, 900])
-def test_windows_in_which_slow_spells_may_be_missed_show_no_interval(window_s: int) -> None:
+def test_windows_too_short_for_slow_spells_have_no_interval(window_s: int) -> None:
     """Their data cannot tell that there are no spells of 12 s: with spells of 6 s, coverage was 86 %, and less."""
     row = simulate(Cell("log-normal", MOODS[2], 6, window_s, 20, 20))
     assert (row["READ"]["shown"], row["score"]["shown"]) == (0, 0)
 
 
-def test_intervals_are_no_longer_than_they_must_be() -> None:
+def test_intervals_are_no_wider_than_needed() -> None:
     """For independent times: as long as the theory of order statistics asks for, with t for ten blocks, widened."""
     random = np.random.default_rng(1)
     widths = []
@@ -68,7 +68,7 @@ def test_intervals_are_no_longer_than_they_must_be() -> None:
     assert asked_ms * 0.9 < np.mean(widths) < asked_ms * 1.1
 
 
-def test_records_taken_for_independent_would_promise_too_much() -> None:
+def test_intervals_of_independent_records_would_be_too_narrow() -> None:
     """Without the order in time of the same moods, an interval is less than half as long."""
     random = np.random.default_rng(9)
     read = simulated(random, WINDOW_S, 18_000, 0.5 * autoregressive(random, WINDOW_S, 0.974), 0.8)
@@ -84,7 +84,7 @@ def width(interval: Bounds | NoInterval | None) -> float:
 
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 2**32))
-def test_ends_are_times_that_were_measured(seed: int) -> None:
+def test_ends_are_measured_times(seed: int) -> None:
     """Only ranks count: squared times have the squares as their ends."""
     random = np.random.default_rng(seed)
     took_us, due_us = random.permutation(2000) + 1, random.integers(0, WINDOW_S * 1_000_000, 2000)
@@ -98,7 +98,7 @@ def test_ends_are_times_that_were_measured(seed: int) -> None:
     assert ends_us(took_us**2) == [end**2 for end in ends]
 
 
-def test_tasks_that_are_slow_together_have_an_uncertain_score() -> None:
+def test_correlated_tasks_widen_the_scores_interval() -> None:
     """Two tasks in the same moods have a score as uncertain as each of them; else chance evens out."""
     random = np.random.default_rng(4)
 
@@ -129,7 +129,7 @@ def of(*hits: Hits) -> Intervals:
     return intervals(hits, Window(0, WINDOW_S))
 
 
-def test_a_score_has_an_interval_when_all_its_tasks_have() -> None:
+def test_a_score_has_an_interval_if_all_its_tasks_have() -> None:
     """It takes 300 hits. A task without a weight is not among the tasks of the score."""
     read = evenly("READ", 300)
     found = of(read, evenly("SEND", 299))
@@ -148,18 +148,18 @@ def test_short_windows_have_no_interval() -> None:
 
 
 @pytest.mark.parametrize("moods", [np.repeat([0.0, 2.0], WINDOW_S // 2), np.linspace(0, 3, WINDOW_S)])
-def test_what_is_correlated_over_the_window_has_no_interval(moods: NDArray[np.float64]) -> None:
+def test_times_correlated_over_the_window_have_no_interval(moods: NDArray[np.float64]) -> None:
     """A server that is slow for half of the window shows one event: nobody can tell how many there might have been."""
     found = of(simulated(np.random.default_rng(5), WINDOW_S, 18_000, moods, 0.5))
     assert (found.tasks["READ"], found.score) == (NoInterval.CORRELATED, None)
 
 
-def test_hits_in_a_part_of_the_window_have_no_interval() -> None:
+def test_hits_in_part_of_the_window_have_no_interval() -> None:
     part = hits_of("READ", 1, np.arange(800) * 4_000_000, np.arange(800), Window(0, WINDOW_S))
     assert of(part).tasks["READ"] is NoInterval.EMPTY_BLOCK
 
 
-def test_an_end_beyond_all_hits_is_no_end() -> None:
+def test_an_interval_needs_hits_beyond_its_end() -> None:
     """All the slow ones at one moment of the window: there might have been many more such moments."""
     due_us = np.concatenate([np.linspace(0, 3_599_000_000, 285).astype(np.int64), np.full(15, 200_000_000)])
     took_us = np.concatenate([np.full(285, 1000), np.arange(2000, 2015)])
@@ -177,7 +177,7 @@ def test_an_end_beyond_all_hits_is_no_end() -> None:
         (Window(3600, 14_400), 500),
     ],
 )
-def test_a_window_has_a_slot_for_each_second(window_s: Window, slots: int) -> None:
+def test_a_window_has_one_bin_per_second(window_s: Window, slots: int) -> None:
     """At most 500; the first and the last instant lie in the first and the last of them."""
     assert bins_in(window_s) == slots
     ends_us = np.array([window_s[0] * 1e6, window_s[1] * 1e6 - 1]).astype(np.int64)
@@ -189,7 +189,7 @@ def test_a_window_has_a_slot_for_each_second(window_s: Window, slots: int) -> No
 @given(
     hits=st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 9)), min_size=1), longer_than_us=st.integers(0, 2**40)
 )
-def test_slow_hits_are_counted_slot_by_slot(hits: list[tuple[int, int]], longer_than_us: int) -> None:
+def test_slow_hits_are_counted_by_bin(hits: list[tuple[int, int]], longer_than_us: int) -> None:
     """Sorted by what they took, with their slots; and what is more than their share adds up to nothing."""
     both = np.sort(timed(np.array([took for took, _ in hits]), np.array([at for _, at in hits], np.uint16)))
     assert times_in(both).tolist() == sorted(took for took, _ in hits)

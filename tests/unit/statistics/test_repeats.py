@@ -8,7 +8,7 @@ import pytest
 from loadsim.statistics.repeats import spread
 
 
-def test_the_spread_of_three_runs_by_hand() -> None:
+def test_the_spread_of_three_runs_agrees_with_manual_calculation() -> None:
     """Geometric mean 20, deviation 0.6931 of the logarithms, and 4.3027 * 0.6931 / sqrt(3) = 1.7219 to either side."""
     found = spread([10, 20, 40])
     assert found.mean == pytest.approx(20)
@@ -30,7 +30,7 @@ def test_one_run_has_no_spread() -> None:
     assert (found.mean, found.low, found.high) == (7.5, None, None)
 
 
-def test_intervals_between_runs_hold_the_mean_as_often_as_they_say() -> None:
+def test_intervals_of_repeats_cover_the_mean_as_often_as_stated() -> None:
     """2,000 times four runs, log-normal: 95 % of them, but for four standard deviations."""
     runs = 50 * np.exp(np.random.default_rng(21).normal(0, 0.1, (2000, 4)))
     found = [spread(figures.tolist()) for figures in runs]

@@ -32,7 +32,7 @@ EARLY = np.where(np.arange(LENGTH_S) < LENGTH_S / 5, 0.6, 0.0)
 
 
 @pytest.mark.parametrize(("correlation", "windows"), [(0.0, 200), (0.5, 200)])
-def test_steady_windows_are_hardly_ever_called_unsteady(correlation: float, windows: int) -> None:
+def test_steady_windows_are_rarely_called_unsteady(correlation: float, windows: int) -> None:
     """As often as is stated, and three standard deviations; twice that, where moods of the server last for seconds."""
     random = np.random.default_rng(11)
     alarms = 0
@@ -68,7 +68,7 @@ def test_the_shares_are_those_of_the_hits() -> None:
     assert (trend.code, trend.values) == (Code.FALLING, {"percentile": 50} | shares)
 
 
-def test_only_tasks_with_a_weight_are_looked_at() -> None:
+def test_only_tasks_with_a_weight_are_tested() -> None:
     """Unless none has one: then all."""
     random = np.random.default_rng(14)
     read, sync = task(random, STEADY), task(random, RISING)
@@ -77,7 +77,7 @@ def test_only_tasks_with_a_weight_are_looked_at() -> None:
     assert trends([unscored], Window(0, LENGTH_S))
 
 
-def test_too_little_shows_no_trend() -> None:
+def test_too_few_hits_show_no_trend() -> None:
     """Fewer than 40 slots, or than 200 hits, whatever they are like."""
     due_us = np.linspace(0, 40_000_000 - 1, 400).astype(np.int64)
     assert trends([hits_of("READ", 1, due_us, due_us + 1000, Window(0, 40))], Window(0, 40))
@@ -87,7 +87,7 @@ def test_too_little_shows_no_trend() -> None:
     assert not trends([], Window(0, 40))
 
 
-def test_an_unsteady_window_is_warned_of_and_stays_valid(tmp_path: Path) -> None:
+def test_an_unsteady_window_is_a_warning(tmp_path: Path) -> None:
     """In score.json and in the text; validity and criteria are as without the trend."""
     tasks = [done("READ", 200 * number, 10 + number / 10) for number in range(500)]
     header = {"criteria": {"score_ms": {"below": 1000}}}

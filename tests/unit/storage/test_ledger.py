@@ -54,7 +54,7 @@ def test_a_store_is_compared_with_what_was_acknowledged(
             assert problems[key] == ("unexpected" if may_be[key] == {ABSENT} else "stale")
 
 
-def test_a_record_that_a_crash_has_cut_is_left_out(tmp_path: Path) -> None:
+def test_a_record_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.write(live_of([(1, 0)]), {})
     ledger.begin()
@@ -68,7 +68,7 @@ def test_a_record_that_a_crash_has_cut_is_left_out(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_after_a_crash_of_the_machine_nothing_is_held_against_a_store(tmp_path: Path) -> None:
+def test_after_a_crash_of_the_machine_losses_are_no_faults(tmp_path: Path) -> None:
     """The changes that it had noted may be lost."""
     ledger = Ledger(tmp_path)
     ledger.write(live_of([(1, 0)]), {})
@@ -80,7 +80,7 @@ def test_after_a_crash_of_the_machine_nothing_is_held_against_a_store(tmp_path: 
     ledger.close()
 
 
-def test_a_damaged_ledger_is_no_ledger(tmp_path: Path) -> None:
+def test_a_damaged_ledger_is_rejected(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.write(live_of([(1, 0)]), {})
     content = bytearray((tmp_path / "live").read_bytes())

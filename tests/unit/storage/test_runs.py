@@ -90,7 +90,7 @@ def test_nothing_acknowledged_is_lost_when_the_processes_are_killed(store: str, 
     assert (disk / ROOT / MARK).is_file()
 
 
-def test_a_report_is_made_again_from_the_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_is_recreated_from_the_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert storage("backup", "storage-quickstart", "--out", str(out)) == 0
     first, answer = result(out), capsys.readouterr().out
@@ -108,7 +108,7 @@ def recorded() -> str:
         return (Path(out) / RECORDING).read_text()
 
 
-def test_a_recording_that_was_cut_is_an_unfinished_test(recorded: str, tmp_path: Path) -> None:
+def test_a_truncated_recording_is_an_unfinished_test(recorded: str, tmp_path: Path) -> None:
     (tmp_path / RECORDING).write_text(recorded[:-5])
     assert read_recording(tmp_path).end is None
     assert main(["storage", "report", str(tmp_path)]) == 3
@@ -136,7 +136,7 @@ def altered(lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("change", [lost, repeated, exchanged, ended_again, altered])
-def test_a_recording_that_is_not_whole_is_refused(change: Any, recorded: str, tmp_path: Path) -> None:
+def test_an_incomplete_recording_is_refused(change: Any, recorded: str, tmp_path: Path) -> None:
     """What it lacks may be what failed."""
     lines = recorded.splitlines(keepends=True)
     change(lines)
@@ -145,7 +145,7 @@ def test_a_recording_that_is_not_whole_is_refused(change: Any, recorded: str, tm
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
-def test_a_recording_with_a_number_that_no_test_has_is_refused(number: str, recorded: str, tmp_path: Path) -> None:
+def test_a_recording_with_impossible_figures_is_refused(number: str, recorded: str, tmp_path: Path) -> None:
     """No comparison with NaN is true: no limit would be exceeded."""
     changed = re.sub(r'"took_s": [\d.]+', f'"took_s": {number}', recorded, count=1)
     assert changed != recorded
@@ -153,7 +153,7 @@ def test_a_recording_with_a_number_that_no_test_has_is_refused(number: str, reco
     assert main(["storage", "report", str(tmp_path)]) == 2
 
 
-def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_that_ended_uncleanly_needs_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = on(tmp_path)
     assert storage("backup", *given, str(tmp_path / "1")) == 0
     (tmp_path / ROOT / "db-001" / CHANGES).write_text("before\n")
@@ -166,7 +166,7 @@ def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys
     assert "machine-restarted" not in str(result(tmp_path / "4")["verdict"]["findings"])
 
 
-def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
+def test_interrupted_filling_begins_again(tmp_path: Path) -> None:
     given = on(tmp_path)
     assert storage("backup", *given, str(tmp_path / "1")) == 0
     (tmp_path / ROOT / "db-001" / "live").unlink()
@@ -192,7 +192,7 @@ def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
         ("mailbox_size=900T", "directories"),
     ],
 )
-def test_bad_input_is_named_and_nothing_is_made(
+def test_bad_input_is_named_and_creates_nothing(
     setting: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -219,7 +219,7 @@ def other_terms(root: Path) -> None:
 
 
 @pytest.mark.parametrize("made", [foreign, linked, other_terms])
-def test_it_works_only_in_a_directory_that_it_made(made: Any, tmp_path: Path) -> None:
+def test_storage_writes_only_into_its_own_directory(made: Any, tmp_path: Path) -> None:
     made(tmp_path / ROOT)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert storage("run", *on(tmp_path), "/tmp/never") == 2
@@ -234,7 +234,7 @@ def test_the_reserve_of_the_file_system_stays_free(tmp_path: Path) -> None:
         check_room(scenario, [(tmp_path, False)])
 
 
-def test_what_adds_nothing_needs_no_room(tmp_path: Path) -> None:
+def test_tests_that_add_nothing_need_no_space(tmp_path: Path) -> None:
     """As after a load that has reached the reserve."""
     given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
     assert storage("backup", *given, str(tmp_path / "1")) == 0
@@ -251,7 +251,7 @@ def test_a_machine_without_the_store_is_refused() -> None:
         check_installed(replace(load_storage("storage-quickstart"), store="elsewhere"))
 
 
-def test_a_file_system_in_memory_is_no_disk(tmp_path: Path) -> None:
+def test_a_file_system_in_memory_is_refused(tmp_path: Path) -> None:
     with TemporaryDirectory(dir="/dev/shm") as memory:
         assert storage("backup", *on(memory), str(tmp_path / "1")) == 2
         assert list(Path(memory).iterdir()) == []
@@ -287,7 +287,7 @@ def test_further_signals_end_a_test_whose_disk_hangs(tmp_path: Path) -> None:
     assert read_recording(tmp_path).end in (None, End(stopped=True, full=False, failure=None))
 
 
-def test_a_queue_makes_each_test_once_and_removes_its_own_stores_only(tmp_path: Path) -> None:
+def test_a_queue_runs_each_test_once_and_removes_its_own_stores_only(tmp_path: Path) -> None:
     disk, queue = tmp_path / "disk", tmp_path / "queue"
     disk.mkdir()
     given = ("backup", "storage-quickstart", "--set", f"directories=[{disk}]")
@@ -375,5 +375,5 @@ def test_errors_are_those_of_the_kernel(level: int, errors: list[str], tmp_path:
     os.close(writer)
 
 
-def test_errors_in_a_log_that_cannot_be_read_are_not_known(tmp_path: Path) -> None:
+def test_errors_of_an_unreadable_kernel_log_are_unknown(tmp_path: Path) -> None:
     assert KernelLog(str(tmp_path / "kmsg")).errors() is None

@@ -56,7 +56,7 @@ def filled(store: Store) -> None:
         store.insert(key, MESSAGES.make(key, 0), durable=number % 2 == 0)
 
 
-def test_a_store_has_what_was_stored(opened: Opened) -> None:
+def test_a_store_returns_stored_messages(opened: Opened) -> None:
     """Before and after it was closed: inserted, replaced and deleted messages."""
     store = opened()
     filled(store)
@@ -72,7 +72,7 @@ def test_a_store_has_what_was_stored(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("mean_bytes", [1024, 20_000])
-def test_a_store_takes_at_most_the_room_that_is_asked_for(mean_bytes: int, opened: Opened, tmp_path: Path) -> None:
+def test_a_store_takes_at_most_its_computed_space(mean_bytes: int, opened: Opened, tmp_path: Path) -> None:
     scenario = StorageScenario(
         mailboxes=2, mailbox_size=300 * mean_bytes, message_size=mean_bytes, iops_per_mailbox=1.0
     )
@@ -91,7 +91,7 @@ def test_a_store_takes_at_most_the_room_that_is_asked_for(mean_bytes: int, opene
 @pytest.mark.parametrize(
     ("offset", "size", "pages"), [(0, 0, 0), (1, 1, 1), (4095, 2, 2), (0, 8192, 2), (9000, 100, 1)]
 )
-def test_asking_what_the_page_cache_lacks_reads_nothing(offset: int, size: int, pages: int) -> None:
+def test_asking_what_is_not_cached_reads_nothing(offset: int, size: int, pages: int) -> None:
     """The answer is the same a second time; a file that was just written is all there."""
     with NamedTemporaryFile(dir="/var/tmp", buffering=0) as file:  # /tmp may be in memory
         file.write(os.urandom(3 * mmap.PAGESIZE))
@@ -116,7 +116,7 @@ def test_every_durable_change_waits_for_the_device(opened: Opened) -> None:
         assert durable[Io.LOG_WRITE].bytes > 0
 
 
-def test_syncs_that_no_change_waits_for_are_no_log_writes(tmp_path: Path) -> None:
+def test_syncs_without_a_waiting_change_are_no_log_writes(tmp_path: Path) -> None:
     """SQLite syncs its log at a checkpoint, and when it starts again."""
     with closing(opener("database", tmp_path / "store")()) as store:
         store.io.take()
@@ -130,7 +130,7 @@ def test_syncs_that_no_change_waits_for_are_no_log_writes(tmp_path: Path) -> Non
         assert summed([store.io.take()])[Io.LOG_WRITE].count == 1
 
 
-def test_maintenance_reads_everything_again_and_again(opened: Opened) -> None:
+def test_maintenance_reads_all_messages_repeatedly(opened: Opened) -> None:
     with closing(opened()) as store:
         filled(store)
         store.recover()
@@ -249,7 +249,7 @@ def pages(path: Path) -> list[bytes]:
 # --- stores of files ---
 
 
-def test_what_a_killed_process_left_is_written_over(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_overwritten(tmp_path: Path) -> None:
     with closing(opener("maildir", tmp_path / "store")()) as store:
         (tmp_path / "store" / "000000" / "tmp" / "1").write_bytes(b"x" * 10**6)
         store.insert(1, MESSAGES.make(1, 0), durable=True)
@@ -257,7 +257,7 @@ def test_what_a_killed_process_left_is_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", OF_FILES)
-def test_a_record_that_a_killed_process_has_cut_is_left_out(kind: str, tmp_path: Path) -> None:
+def test_a_record_cut_by_a_killed_process_is_left_out(kind: str, tmp_path: Path) -> None:
     """Linux ends a write at the bound of a page, if it had to wait there when the process was killed."""
     opened = opener(kind, tmp_path / "store")
     with closing(opened()) as store:
@@ -272,14 +272,14 @@ def test_a_record_that_a_killed_process_has_cut_is_left_out(kind: str, tmp_path:
         assert {log.name for log in logs} == {*store.files.record_bytes}  # type: ignore[attr-defined]
 
 
-def test_a_file_that_a_crash_has_emptied_is_damaged(tmp_path: Path) -> None:
+def test_a_file_emptied_by_a_crash_is_damaged(tmp_path: Path) -> None:
     with closing(opener("sdbox", tmp_path / "store")()) as store:
         filled(store)
         largest(tmp_path / "store", "u.*").write_bytes(b"")
         assert len([each for each in store.check() if each.damaged]) == 1
 
 
-def test_a_log_that_another_thread_has_rotated_is_no_failure(tmp_path: Path) -> None:
+def test_a_log_rotated_by_another_thread_is_no_failure(tmp_path: Path) -> None:
     with closing(opener("sdbox", tmp_path / "store")()) as store:
         assert isinstance(store, FileStore)
         filled(store)
@@ -289,7 +289,7 @@ def test_a_log_that_another_thread_has_rotated_is_no_failure(tmp_path: Path) -> 
         assert not log.exists()
 
 
-def test_the_page_of_the_lock_byte_is_the_only_empty_one_that_is_sound() -> None:
+def test_only_the_page_of_the_lock_byte_may_be_empty() -> None:
     """It is that of SQLite's file format: the first byte of the second GiB."""
     empty = bytes(PAGE_BYTES)
     assert [offset for offset in (0, PAGE_BYTES, 1 << 30, 1 << 31) if is_sound(empty, offset)] == [1 << 30]
@@ -300,7 +300,7 @@ def test_the_page_of_the_lock_byte_is_the_only_empty_one_that_is_sound() -> None
 
 @given(st.integers(0, 2**50), st.integers(0, 100))
 @settings(max_examples=30)
-def test_a_message_proves_itself(key: int, version: int) -> None:
+def test_a_message_proves_its_key_and_version(key: int, version: int) -> None:
     message = MESSAGES.make(key, version)
     assert message == MESSAGES.make(key, version)
     assert version_of(key, message) == version

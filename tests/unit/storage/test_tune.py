@@ -57,7 +57,7 @@ def test_the_best_run_is_near_the_limit_of_the_disk(threads: float, service_s: f
     assert any(each.result == "fail" for each in tries)
 
 
-def test_the_order_of_the_runs_is_by_the_rules() -> None:
+def test_runs_follow_the_rules_in_order() -> None:
     tries, _ = tuned(disk_of(530.0, 0.01))
     assert [each.setting for each in tries][:6] == [(1, 0.0), (2, 0.0), (4, 0.0), (8, 0.0), (6, 0.0), (5, 0.0)]
     assert all(each.setting[0] == 6 for each in tries[6:])
@@ -73,7 +73,9 @@ def test_the_order_of_the_runs_is_by_the_rules() -> None:
         (lambda setting: ("void", 1.0), Code.TUNING_VOID, 1),
     ],
 )
-def test_it_gives_up_with_a_reason(result_of: Callable[[Setting], tuple[Result, float]], code: Code, runs: int) -> None:
+def test_tuning_gives_up_with_a_reason(
+    result_of: Callable[[Setting], tuple[Result, float]], code: Code, runs: int
+) -> None:
     tries, ended = tuned(result_of)
     assert (ended, len(tries)) == (code, runs)
 
@@ -93,7 +95,7 @@ def test_it_gives_up_with_a_reason(result_of: Callable[[Setting], tuple[Result, 
         (None, Code.TUNING_VOID, 3),
     ],
 )
-def test_only_what_disks_did_fails_a_tuning(reached: bool | None, why: Code, status: int) -> None:
+def test_only_faults_of_disks_fail_a_tuning(reached: bool | None, why: Code, status: int) -> None:
     tries = [] if reached is None else [Try((1, 0.0), "pass", reached, 400.0, 1.0)]
     assert exit_status([Try((2, 0.0), "fail", True, 500.0, 1.0), *tries], why) == status
 

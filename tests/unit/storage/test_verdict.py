@@ -51,7 +51,7 @@ DELL = [
 ]
 
 
-def test_the_published_rows_get_the_published_result() -> None:
+def test_published_tests_have_their_published_results() -> None:
     """Twelve databases, 4,000 mailboxes with 0.1 IOPS: about 571 IOPS against 400, for 24 hours: passed."""
     of_dell = recording(
         [[sample(DELL[number % 2], 150.0)] * DAY for number in range(12)], test="stress", sample_s=150.0
@@ -81,9 +81,7 @@ def test_the_published_rows_get_the_published_result() -> None:
         (with_times()[1:], {Code.STORAGE_SHORT}),
     ],
 )
-def test_each_limit_is_one_of_the_published_or_of_the_generator(
-    samples: list[dict[str, Any]], expected: set[Code]
-) -> None:
+def test_each_exceeded_limit_has_its_finding(samples: list[dict[str, Any]], expected: set[Code]) -> None:
     assert codes(recording([samples])) == expected
 
 
@@ -120,12 +118,12 @@ def restarted() -> Recording:
         (restarted(), Code.MACHINE_RESTARTED),
     ],
 )
-def test_what_measured_no_disk_is_not_valid(of: Recording, code: Code) -> None:
+def test_a_test_that_measured_no_disk_is_invalid(of: Recording, code: Code) -> None:
     assert code in codes(of)
     assert judge(of).validity == "invalid"
 
 
-def test_reads_that_another_cache_had_are_no_reads_of_the_disk() -> None:
+def test_reads_from_another_cache_are_no_disk_reads() -> None:
     """The share that must reach the disk follows from the sizes of cache and mailboxes."""
     of = recording([[sample({**GOOD, Io.READ: (30.0, 0.1)}, operations={"read": 6000})] * TWO_HOURS])
     assert codes(of) - {Code.BELOW_TARGET} == {Code.FEW_READS}
@@ -159,7 +157,7 @@ SLOW, FEW, STALLED = (400.0, 25.0), (0.01, 25.0), (0.01, 600.0)
         ({Io.READ: STALLED, Io.LOG_WRITE: FEW}, {Code.FEW_READS, Code.FEW_LOG_WRITES, Code.DISK_STALLED}),
     ],
 )
-def test_what_is_enough_to_fail_is_not_enough_to_pass(
+def test_a_test_may_fail_with_too_little_data_to_pass(
     rates: dict[Io, tuple[float, float]], codes_of_reads_and_log: set[Code]
 ) -> None:
     """Of too few nothing is said, so that they neither fail a test nor excuse what failed it."""
@@ -216,7 +214,7 @@ def test_all_renderers_have_the_same_codes() -> None:
         assert all(code in text for code in expected)
 
 
-def test_a_kind_of_which_there_is_nothing_has_no_line() -> None:
+def test_operations_that_did_not_occur_have_no_line() -> None:
     """As log writes, if nothing is changed."""
     document = describe_storage(recording([[sample({Io.READ: (400.0, 15.0)})] * TWO_HOURS]))
     assert "Log writes" not in to_html(document)
@@ -238,7 +236,7 @@ def test_the_answer_fits_on_one_screen() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_json_has_the_figures_of_the_contract() -> None:
+def test_json_has_the_documented_figures() -> None:
     (row,) = storage_json(recording([with_times()]))["databases"]
     contract = {"name", "reads_per_s", "read_ms", "read_max_ms", "writes_per_s", "write_ms"}
     contract |= {"log_writes_per_s", "log_write_ms", "log_write_max_ms"}
@@ -261,20 +259,20 @@ def test_the_tables_have_the_rows_of_the_published_reports() -> None:
     assert total.rows == (("db-001", 300.0, 200.0), ("db-002", 300.0, 200.0), ("all", 600.0, 400.0))
 
 
-def test_headroom_is_part_of_the_target() -> None:
+def test_the_target_includes_headroom() -> None:
     assert replace(SCENARIO, headroom=0.2).target_iops == pytest.approx(480)
 
 
 # --- several tests in one report ---
 
 
-def test_the_worst_test_decides() -> None:
+def test_the_worst_test_decides_the_exit_status() -> None:
     bad = recording([with_times(read=25.0)])
     assert worst_exit_status([recording([with_times()]), bad]) == 1
     assert worst_exit_status([recording([with_times()]), recording([[]], test="backup", end=(True, False, None))]) == 3
 
 
-def test_a_paper_has_the_sections_of_its_author_before_the_results(tmp_path: Path) -> None:
+def test_a_paper_has_its_authors_sections_before_the_results(tmp_path: Path) -> None:
     texts = tmp_path / "paper.yaml"
     texts.write_text("Overview: Cheap.\nHardware: {Controller: none}\nBest practices: [Spread.]\n")
     document = describe_tests([recording([with_times()]), recording([[]], test="backup")], load_paper(texts))
@@ -297,7 +295,7 @@ def test_a_stall_counts_at_any_time_of_the_load() -> None:
     assert Code.DISK_STALLED in codes(warm_up)
 
 
-def test_each_database_has_to_reach_its_part_of_the_target() -> None:
+def test_each_database_must_reach_its_share_of_the_target() -> None:
     """One that is slow is not made good by a fast one."""
     fast, slow = (
         [sample({**GOOD, Io.READ: (per_s, 15.0), Io.WRITE: (0.0, 1.0)})] * TWO_HOURS for per_s in (500.0, 150.0)
@@ -313,7 +311,7 @@ def test_more_threads_are_no_remedy_for_slow_disks() -> None:
     assert storage_json(recording([low, low]))["next_step"] == Code.BELOW_TARGET.remedy
 
 
-def test_damage_fails_a_test_whose_times_say_nothing() -> None:
+def test_damage_fails_a_test_with_unusable_times() -> None:
     late = [sample(lag={"20": 100}, damaged=1, damages=["mail.db: page 3"])] * TWO_HOURS
     verdict = judge(recording([late], end=(True, False, None)))
     assert (verdict.validity, verdict.passed, verdict.exit_status) == ("valid", False, 1)

@@ -68,7 +68,7 @@ def loading(place: Path, stored: int, **terms: Any) -> Iterator[StoreLoad]:
         yield StoreLoad(store, ledger, messages, replace(SCENARIO, store="maildir", **terms), 2)
 
 
-def test_a_load_ends_if_its_end_came_with_its_order(orders: tuple[FileIO, int], tmp_path: Path) -> None:
+def test_a_load_stopped_before_it_starts_ends(orders: tuple[FileIO, int], tmp_path: Path) -> None:
     """Orders are not read ahead: `Stop` would be hidden."""
     file, sending = orders
     worker = opened(file, tmp_path, "maildir")
@@ -80,7 +80,7 @@ def test_a_load_ends_if_its_end_came_with_its_order(orders: tuple[FileIO, int], 
 
 
 @pytest.mark.parametrize("damage", [b"\x01", bytes(PAGE_BYTES)])
-def test_a_damaged_list_of_messages_is_damage(damage: bytes, orders: tuple[FileIO, int], tmp_path: Path) -> None:
+def test_a_damaged_table_of_messages_is_damage(damage: bytes, orders: tuple[FileIO, int], tmp_path: Path) -> None:
     """The root page of the table, with another byte or empty: it is named, and the messages behind it are lost."""
     worker = opened(orders[0], tmp_path, "database")
     worker.fill()
@@ -148,7 +148,7 @@ def test_the_reserve_stays_free_while_a_store_is_filled_and_loaded(orders: tuple
         (errno.EACCES, (False, errno.EACCES, {})),
     ],
 )
-def test_only_errors_of_the_disk_accuse_it(
+def test_only_io_errors_blame_the_disk(
     number: int, outcome: tuple[bool, int | None, dict[str, int]], tmp_path: Path
 ) -> None:
     """A full disk, and faults of the machine or its user, end the load."""
@@ -181,7 +181,7 @@ def no_more_files() -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_what_sqlite_cannot_open_is_no_fault_of_the_disk(tmp_path: Path) -> None:
+def test_a_failure_to_open_a_database_does_not_blame_the_disk(tmp_path: Path) -> None:
     """As for want of open files: each thread has a connection of its own."""
     settings = StoreSettings(tmp_path, True, 2, 1 << 20, 1 << 20, 0)
     with closing(DatabaseStore(settings)) as store, no_more_files(), ThreadPoolExecutor() as pool:
@@ -199,7 +199,7 @@ def reserve_used(worker: Worker) -> Iterator[None]:
     worker._scenario = before
 
 
-def test_only_what_finds_a_message_is_an_operation(tmp_path: Path) -> None:
+def test_only_work_on_an_existing_message_is_an_operation(tmp_path: Path) -> None:
     """Two threads that delete, and three messages."""
     with loading(tmp_path, 3, maintenance=False, mix=Mix(insert=0, delete=1, replace=0, read=0)) as load:
         load.start()
@@ -211,7 +211,7 @@ def test_only_what_finds_a_message_is_an_operation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mix", [Mix(), Mix(insert=10, delete=10, replace=30, read=50)])
-def test_operations_are_those_of_the_mix(mix: Mix, tmp_path: Path) -> None:
+def test_operations_follow_the_mix(mix: Mix, tmp_path: Path) -> None:
     """Pearson's chi-square of four kinds: above 27.9 with a probability of 4e-6 (three degrees of freedom)."""
     with loading(tmp_path, 200, lazy=1.0, mix=mix) as load:
         done = Counter[str]()
@@ -225,7 +225,7 @@ def test_operations_are_those_of_the_mix(mix: Mix, tmp_path: Path) -> None:
     assert sum((done[name] - each) ** 2 / each for name, each in expected.items()) < 27.9
 
 
-def test_long_work_tells_its_progress(
+def test_long_work_reports_its_progress(
     orders: tuple[FileIO, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Once a minute."""

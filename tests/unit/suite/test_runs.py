@@ -56,7 +56,7 @@ def no_run(*_: Any) -> None:
     pytest.fail("a run was begun")
 
 
-def test_finished_runs_are_read_and_not_made_again() -> None:
+def test_finished_runs_are_read_and_not_repeated() -> None:
     """A crash may come between the end of a run and its record; the commands before it are not repeated, either."""
     found = suite(servers=SERVERS, repeats=2, before=[{"run": ["false"]}])
     with_runs(found)
@@ -123,7 +123,7 @@ def test_two_suites_that_begin_together_do_not_share_a_directory() -> None:
     assert len(run_suite(found, OUT, watcher=Watching(begin_another)).runs) == 1
 
 
-def test_nothing_is_left_of_a_suite_that_cannot_begin(capsys: Capture) -> None:
+def test_a_suite_that_cannot_start_leaves_nothing(capsys: Capture) -> None:
     """A scenario whose runs cannot become valid is refused before the first run."""
     written(Path("short.yaml"), limits={"window": "1h"})
     suite(scenario="short.yaml")
@@ -132,7 +132,7 @@ def test_nothing_is_left_of_a_suite_that_cannot_begin(capsys: Capture) -> None:
     assert not OUT.exists()
 
 
-def test_failed_runs_are_retried_recorded_and_survived() -> None:
+def test_failed_runs_are_retried_and_recorded() -> None:
     """The other cell is measured. Each attempt has its own directory and output."""
     servers = [{"name": "old", "before": [{"run": ["sh", "-c", "echo broken; exit 3"]}]}, {"name": "new"}]
     found = suite(servers=servers, repeats=2, retries=2, stop_after=99)
@@ -203,7 +203,7 @@ def test_a_suite_ends_early_after_failures_in_a_row_and_goes_on_when_asked_again
     )
 
 
-def test_commands_after_a_run_are_executed_whatever_happened_before() -> None:
+def test_commands_after_a_run_are_always_executed() -> None:
     """All of them, in the order from variant to suite; a failure among them changes no figure."""
     found = suite(
         repeats=1,
@@ -282,7 +282,7 @@ def test_a_command_that_fails_is_killed_with_its_children(
         os.close(exited)
 
 
-def test_output_is_kept_and_harmless(tmp_path: Path) -> None:
+def test_output_of_commands_is_kept_and_escaped(tmp_path: Path) -> None:
     """Errors have its last line without control sequences, and cut; the file has all of it."""
     failure = hook(tmp_path, r"echo first; printf '\033[31mred\033]0;title\007\n'; exit 1")
     assert failure == r"sh: exit status 1: \x1b[31mred\x1b]0;title\x07"
@@ -379,7 +379,7 @@ def test_headline_status_and_tone_agree(
     assert (embedded.exit_status, tone(embedded)) == (status, "doubtful" if rating == "good" else rating)
 
 
-def test_nothing_is_passed_until_the_comparisons_are_made() -> None:
+def test_a_suite_has_not_passed_before_its_comparisons() -> None:
     """A script that reads the file after the last run, or during a resumption, must not take it for a pass."""
     found = compared_suite(130.0, "5%")
     statuses: list[object] = []
@@ -409,7 +409,7 @@ def test_missed_criteria_and_a_missing_side_have_their_status() -> None:
     assert figures.exit_status == 3
 
 
-def test_the_report_says_whose_mail_was_not_audited() -> None:
+def test_the_report_names_unaudited_runs() -> None:
     found = suite(repeats=2)
     crashed(found)
     for slot in found.slots:
@@ -438,7 +438,7 @@ def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) 
     assert Path("r.md").read_text().startswith("# Suite suite: 2 cells")
 
 
-def test_the_list_makes_nothing(capsys: Capture) -> None:
+def test_list_creates_nothing(capsys: Capture) -> None:
     found = suite(servers=SERVERS, repeats=2, pause="1m", before=[{"run": ["sync"]}])
     assert main(["suite", "suite.yaml", "--list", "--out", "out"]) == 0
     out = capsys.readouterr().out

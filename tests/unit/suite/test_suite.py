@@ -119,7 +119,7 @@ def test_errors_of_scenarios_name_the_cells() -> None:
         ({"users": [6, 2], "set": {"topology": [{"profile": "loadsim-5.5/light", "users": 2}] * 3}}, 0),
     ],
 )
-def test_errors_that_are_of_the_suite_have_its_file(keys: dict[str, Any], line: int) -> None:
+def test_errors_of_the_suite_have_its_file_and_line(keys: dict[str, Any], line: int) -> None:
     with pytest.raises(ConfigError) as refused:
         scenarios_of(suite(**keys), passwords=False)
     assert {(each.file, each.line) for each in refused.value.problems} == {("suite.yaml", line)}
@@ -138,7 +138,7 @@ def test_errors_that_are_of_the_suite_have_its_file(keys: dict[str, Any], line: 
         ),
     ],
 )
-def test_comparisons_that_mean_nothing_are_rejected(keys: dict[str, Any], error: str) -> None:
+def test_meaningless_comparisons_are_rejected(keys: dict[str, Any], error: str) -> None:
     servers = [{"name": "old"}, {"name": "new"}]
     assert any(error in one for one in problems(servers=servers, users=[4, 6], compare=[keys]))
 
@@ -154,7 +154,7 @@ def test_cells_with_other_load_are_not_compared() -> None:
         assert f"found old and new that differ in {key}: their scores are not comparable" in error
 
 
-def test_a_comparison_is_of_each_pair_of_cells_that_agree_otherwise() -> None:
+def test_cells_that_differ_in_one_dimension_are_compared() -> None:
     servers = [{"name": "old"}, {"name": "new"}]
     compare = [{"base": {"server": "old"}, "new": {"server": "new"}, "max_regression": "5%"}]
     pairs = suite(servers=servers, users=[4, 6], compare=compare).pairs
@@ -237,7 +237,7 @@ def cell(*runs: CampaignRun, planned: int | None = None) -> CellFigures:
 
 
 @given(st.lists(st.floats(0.5, 50), min_size=2, max_size=12))
-def test_the_interval_of_a_cell_is_that_of_textbooks(scores: list[float]) -> None:
+def test_the_interval_of_a_cell_is_that_of_students_t(scores: list[float]) -> None:
     """Student's t of the logarithms, the run as the unit."""
     found = cell(*(run(at, score_ms=score) for at, score in enumerate(scores, 1))).score_ms
     assert found is not None and found.low is not None and found.high is not None
@@ -247,7 +247,7 @@ def test_the_interval_of_a_cell_is_that_of_textbooks(scores: list[float]) -> Non
     assert np.allclose(np.log([found.low, found.mean, found.high]), wanted, rtol=1e-3, atol=1e-3)
 
 
-def test_runs_that_may_not_be_quoted_are_in_no_figure() -> None:
+def test_invalid_runs_are_in_no_figure() -> None:
     found = cell(run(1, score_ms=10.0), run(2, "invalid", 1.0), run(3, "failed"), planned=2)
     assert found.score_ms is not None and found.score_ms.mean == pytest.approx(10.0)
     assert (found.measured, found.invalid, found.failed, found.verdict) == (1, 1, 1, "incomplete")
@@ -280,7 +280,7 @@ def test_a_cell_is_met_only_if_every_repeat_met_its_criteria(
         ({"scored": ["imap: SEND"]}, Code.CELL_TASKS_DIFFER),
     ],
 )
-def test_a_missing_score_is_better_than_a_wrong_one(second: dict[str, Any], why: Code) -> None:
+def test_a_cell_of_unequal_runs_has_no_score(second: dict[str, Any], why: Code) -> None:
     found = cell(run(1), run(2, **second))
     assert found.score_ms is None and found.no_score is not None and found.no_score.code is why
 
@@ -316,13 +316,15 @@ def figures(*runs: CampaignRun, planned: int, retries: int = 0) -> SuiteFigures:
         ([run(1, passed=False), run(2, "failed")], 2, 0, 0, 3),
     ],
 )
-def test_the_exit_status(runs: list[CampaignRun], planned: int, retries: int, left: int, status: int) -> None:
+def test_unmeasured_repeats_decide_the_exit_status(
+    runs: list[CampaignRun], planned: int, retries: int, left: int, status: int
+) -> None:
     """3 precedes 1: a suite with a repeat that was not measured has no answer."""
     found = figures(*runs, planned=planned, retries=retries)
     assert (found.left, found.exit_status) == (left, status)
 
 
-def test_terms_know_what_has_changed_but_no_password() -> None:
+def test_terms_record_changes_but_no_password() -> None:
     """Another scenario, command, order or comparison counts; another password or number of retries does not."""
 
     def terms(**keys: Any) -> dict[str, Any]:

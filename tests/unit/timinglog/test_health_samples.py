@@ -25,7 +25,7 @@ SAMPLES = st.lists(st.dictionaries(st.sampled_from(["at_s", "client", "lags_us",
 @given(
     samples=SAMPLES, at_s=st.none() | st.floats(0, 9), whose=st.dictionaries(st.sampled_from(["client", "run"]), VALUES)
 )
-def test_a_sample_is_what_it_was(samples: list[dict[str, Any]], at_s: float | None, whose: dict[str, Any]) -> None:
+def test_samples_are_read_as_written(samples: list[dict[str, Any]], at_s: float | None, whose: dict[str, Any]) -> None:
     """Whole numbers stay whole, however large, and true stays true; makers are added, and the time is replaced."""
     kept = Samples()
     for was, found in zip(samples, [kept.add(sample) for sample in samples], strict=True):
@@ -55,7 +55,7 @@ def test_samples_are_held_as_numbers_of_four_and_eight_bytes(tmp_path: Path) -> 
     assert {column.itemsize for key, column in table.columns.items() if key != "lags_us"} == {8}
 
 
-def test_samples_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_malformed_samples_are_refused(tmp_path: Path) -> None:
     """A block of health whose checksum is right, and which holds something else."""
     path = write_sample(tmp_path / "a.tlog")
     with path.open("ab") as file:

@@ -180,7 +180,7 @@ def swept(out: Path) -> Path:
     return out
 
 
-def test_the_sound_logs_are_believed(capsys: Capture, tmp_path: Path) -> None:
+def test_unaltered_logs_are_read(capsys: Capture, tmp_path: Path) -> None:
     write_engine(tmp_path / "run" / "logs" / "c1.0.tlog")
     write_machine(tmp_path / "run" / "logs" / "c1.machine.tlog")
     found = all_verbs(capsys, tmp_path / "run", tmp_path / "out")
@@ -223,7 +223,7 @@ def try_values(
 
 @pytest.mark.nightly(part="runs")
 @pytest.mark.parametrize(("where", "key"), KEYS)
-def test_all_odd_values_in_documents(
+def test_all_odd_values_in_documents_are_read_or_refused(
     capsys: Capture, sound: dict[str, Path], tmp_path: Path, where: str, key: str
 ) -> None:
     try_values(capsys, sound, tmp_path, where, key)
@@ -231,7 +231,9 @@ def test_all_odd_values_in_documents(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", HERE)
-def test_odd_values_in_documents(capsys: Capture, sound: dict[str, Path], tmp_path: Path, where: str) -> None:
+def test_some_odd_values_in_documents_are_read_or_refused(
+    capsys: Capture, sound: dict[str, Path], tmp_path: Path, where: str
+) -> None:
     """Each key of each document with every eighth odd value, another eighth for the next key."""
     for number, (document, key) in enumerate(KEYS):
         if document == where:
@@ -240,7 +242,7 @@ def test_odd_values_in_documents(capsys: Capture, sound: dict[str, Path], tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*RECORDS, *OTHERS])
-def test_odd_records_and_blocks(capsys: Capture, tmp_path: Path, name: str) -> None:
+def test_odd_records_and_blocks_are_read_or_refused(capsys: Capture, tmp_path: Path, name: str) -> None:
     parts = Parts(write_engine(tmp_path / "c1.0.tlog"))
     (RECORDS | OTHERS)[name](parts)
     all_verbs(capsys, parts.write(tmp_path / "odd" / "c1.0.tlog"), tmp_path / "out")
@@ -263,7 +265,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("name", "says"), REFUSED.items())
-def test_the_line_names_file_key_expected_found(capsys: Capture, tmp_path: Path, name: str, says: str) -> None:
+def test_an_error_names_file_key_expected_and_found(capsys: Capture, tmp_path: Path, name: str, says: str) -> None:
     parts = Parts(write_engine(tmp_path / "c1.0.tlog"))
     (RECORDS | OTHERS)[name](parts)
     assert main(["log", "answer", str(parts.write(tmp_path / "odd.tlog"))]) == BAD_INPUT
@@ -283,7 +285,7 @@ def test_odd_windows_are_answered_or_refused(capsys: Capture, tmp_path: Path, wi
         all_verbs(capsys, log, tmp_path / "out")
 
 
-def test_odd_names_of_files_harm_no_terminal(capsys: Capture, tmp_path: Path) -> None:
+def test_odd_file_names_are_escaped(capsys: Capture, tmp_path: Path) -> None:
     """Line ends, escapes, and bytes that are no text: each line of a log stays one, and can be shown."""
     log = write_engine(tmp_path / os.fsdecode(b"a\x1b[2J\n\xff.tlog"))
     log.write_bytes(log.read_bytes()[:-5])
@@ -296,7 +298,7 @@ def test_odd_names_of_files_harm_no_terminal(capsys: Capture, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["device", "directory", "pipe", "gone", "nul", "circle"])
-def test_what_is_no_file_is_refused(capsys: Capture, tmp_path: Path, kind: str) -> None:
+def test_anything_but_a_regular_file_is_refused(capsys: Capture, tmp_path: Path, kind: str) -> None:
     """Neither a device nor a pipe without a writer holds anybody up."""
     os.mkfifo(tmp_path / "pipe.tlog")
     (tmp_path / "directory.tlog").mkdir()

@@ -94,7 +94,7 @@ def write_engines(directory: Path, engines: Sequence[Engine], mode: str = "canon
 @pytest.mark.slow
 @FEW
 @given(engines=ENGINES, records=st.integers(1, 9), mode=st.sampled_from(["canonical", "stress"]))
-def test_a_log_in_parts_says_what_it_says_as_a_whole(
+def test_a_log_in_parts_gives_the_same_records_and_answer(
     tmp_path_factory: pytest.TempPathFactory, engines: list[Engine], records: int, mode: str
 ) -> None:
     """Records and answer of a merged log do not depend on how much of it is in memory, or on the order of its logs."""
@@ -110,7 +110,7 @@ def test_a_log_in_parts_says_what_it_says_as_a_whole(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(engines=ENGINES, records=st.integers(1, 9), mode=st.sampled_from(["canonical", "stress"]))
-def test_a_report_in_parts_says_what_it_says_of_the_whole(
+def test_a_log_in_parts_gives_the_same_report(
     tmp_path_factory: pytest.TempPathFactory, engines: list[Engine], records: int, mode: str
 ) -> None:
     """Every figure of every table and chart, however many records are in memory or worked on at a time."""
@@ -149,7 +149,7 @@ def test_percentiles_are_numpys_over_all_logs(
     change=st.sampled_from([None, 1, 3]),
     which=st.lists(st.integers(0, 11), min_size=1),
 )
-def test_columns_are_those_of_the_records(
+def test_columns_have_the_values_of_the_records(
     tmp_path_factory: pytest.TempPathFactory,
     tasks: list[dict[str, Any]],
     shift_us: int,
@@ -176,7 +176,7 @@ def test_columns_are_those_of_the_records(
     assert list(zip(*(columns[name].tolist() for name in NAMED_TASK.names or ()), strict=True)) == expected
 
 
-def test_a_log_that_goes_while_it_is_used_is_one_line(tmp_path: Path) -> None:
+def test_a_log_removed_while_in_use_is_one_line(tmp_path: Path) -> None:
     """Records are read when they are wanted; then the file may be gone, or shorter."""
     path = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
     log = read_log(path)
@@ -190,7 +190,7 @@ def test_a_log_that_goes_while_it_is_used_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("byte", [3, 4])
-def test_a_block_that_claims_to_be_huge_is_not_believed(tmp_path: Path, byte: int) -> None:
+def test_a_block_with_a_huge_stated_length_is_rejected(tmp_path: Path, byte: int) -> None:
     """A flipped bit in its length: what follows is found wrong, or not read at all."""
     path = write_sample(tmp_path / "a.tlog", [done("READ", at, 1) for at in range(50)], flush_every=10)
     assert len(read_log(path).tasks) == 50 and not read_log(path).damages

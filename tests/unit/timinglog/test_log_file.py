@@ -77,7 +77,7 @@ def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
     assert log.health == ({**maker, "at_ns": EPOCH_NS + 3_000_000_000, "cpu": 0.5, "at_s": 2.0},)
 
 
-def test_every_field_comes_back(tmp_path: Path) -> None:
+def test_every_field_is_read_as_written(tmp_path: Path) -> None:
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     for outcome in OUTCOMES:
         writer.task(BASIC_TASK._replace(outcome=outcome, error=f"NO {outcome}", late_generator_s=0.5))
@@ -113,7 +113,7 @@ def test_numbers_that_do_not_fit_saturate(tmp_path: Path) -> None:
     assert log.commands["took_us"].item() == 2**32 - 1
 
 
-def test_a_full_table_of_names_calls_further_ones_other(tmp_path: Path) -> None:
+def test_names_beyond_the_table_are_other(tmp_path: Path) -> None:
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     for number in range(MOST_NAMES):
         writer.task(BASIC_TASK._replace(profile=f"profile {number}"))
@@ -242,7 +242,7 @@ def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
         (b"LSTLOG\n\x02\x00" + bytes(30), "found another kind of file"),
     ],
 )
-def test_what_is_no_timing_log_is_one_line(tmp_path: Path, content: bytes, says: str) -> None:
+def test_anything_but_a_timing_log_is_refused_in_one_line(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "x.tlog").write_bytes(content)
     with pytest.raises(LogError) as refused:
         read_log(tmp_path / "x.tlog")
@@ -261,20 +261,20 @@ REFERENCE = ROOT / "docs" / "reference" / "timing-log.md"
         ({"hand": {"users": 8, "step": 2**31, "begin": 0, "end": 1}}, [2, 4, 6, 8]),  # they come around to place 0
     ],
 )
-def test_a_log_says_whose_it_is(tmp_path: Path, said: dict[str, Any], users: list[int] | None) -> None:
+def test_a_log_states_its_users(tmp_path: Path, said: dict[str, Any], users: list[int] | None) -> None:
     TimingLogWriter(tmp_path / "a.tlog", HEADER | said, EPOCH_NS).close()
     (source,) = read_log(tmp_path / "a.tlog").sources
     assert (source.users, source.assignment and list(source.assignment)) == (4, users)
 
 
 @pytest.mark.parametrize(("name", "record"), [("task", TASK), ("mail", MAIL), ("command", COMMAND)])
-def test_the_reference_has_every_field_of_a_record(name: str, record: np.dtype[np.void]) -> None:
+def test_the_reference_describes_every_field_of_a_record(name: str, record: np.dtype[np.void]) -> None:
     types = {"i8": "i64", "f4": "f32", "u4": "u32", "u2": "u16", "u1": "u8", "S20": "20 bytes"}
     fields = [f"`{field}` {types[kind.strip('<|')]}" for field, kind, *_ in record.descr]
     assert f"| {name} | {', '.join(fields)} |" in REFERENCE.read_text(encoding="utf-8")
 
 
-def test_the_reference_has_every_name_that_scripts_rely_on() -> None:
+def test_the_reference_lists_every_stable_name() -> None:
     text = REFERENCE.read_text(encoding="utf-8")
     assert f"Outcomes, from 0: {', '.join(f'`{outcome}`' for outcome in OUTCOMES)}." in text
     begin = text.index("Events, from 0:")

@@ -28,14 +28,14 @@ def write_run(place: Path, run: str, engines: Sequence[int] = (0, 1), **header: 
     ]
 
 
-def test_an_engine_without_a_log_is_missed(tmp_path: Path) -> None:
+def test_a_missing_log_of_an_engine_is_named(tmp_path: Path) -> None:
     summary = summarise(write_run(tmp_path, "first", (0,)))
     assert (summary.figures.users, summary.verdict.validity) == (4, "invalid")
     assert codes(summary.verdict.defects) == [Code.USERS_LOST, Code.LOGS_MISSING]
     assert [(one.values["lost"], one.values["users"]) for one in summary.verdict.defects[:1]] == [(2, 4)]
 
 
-def test_logs_of_two_runs_are_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_of_two_runs_are_not_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     logs = [*write_run(tmp_path, "first"), *write_run(tmp_path, "second")]
     for verb in (["answer"], ["export", "csv"]):
         assert main(["log", *verb, *map(str, logs)]) == 2
@@ -55,7 +55,7 @@ def test_logs_of_two_runs_are_no_log(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"compression": 2.0}, "compression: .* found 1.0 in .* and 2.0 in"),
     ],
 )
-def test_logs_that_are_judged_differently_are_not_merged(tmp_path: Path, header: dict[str, Any], named: str) -> None:
+def test_logs_with_different_limits_are_not_merged(tmp_path: Path, header: dict[str, Any], named: str) -> None:
     logs = [*write_run(tmp_path, "run", (0,)), *write_run(tmp_path, "run", (1,), **header)]
     with pytest.raises(LogError, match=f"^merge: {named}"):
         summarise(logs)

@@ -114,7 +114,7 @@ def judged(place: Path, **options: Any) -> Summary:
     epoch_ns=st.integers(1, 2**60),
     begin=st.integers(-30, 5),
 )
-def test_a_sample_is_where_its_time_of_day_is(
+def test_samples_are_placed_by_time_of_day(
     begun_s: float, epoch_ns: int, begin: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """To a microsecond, whenever it began and whatever its monotonic clock shows; each figure is its instant."""
@@ -130,7 +130,7 @@ def place_of(log: TimingLog) -> Any:
     return found
 
 
-def test_on_a_machine_of_the_run_its_clock_counts(tmp_path: Path) -> None:
+def test_samples_of_a_client_are_placed_by_its_monotonic_clock(tmp_path: Path) -> None:
     """The monotonic clock is one: a time of day that is an hour wrong changes nothing."""
     place = run_at(tmp_path)
     epoch_ns = START_NS - 5_000_000_000
@@ -143,7 +143,7 @@ def test_on_a_machine_of_the_run_its_clock_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("set_by_s", [2.5, -2.5])
-def test_a_clock_that_is_set_moves_no_sample_against_another(set_by_s: float, tmp_path: Path) -> None:
+def test_a_set_clock_keeps_samples_apart(set_by_s: float, tmp_path: Path) -> None:
     """In the last fifth of the run: all samples stay a second apart and in place, and the error has the step."""
     place = run_at(tmp_path)
     monitor_at(place / "logs" / "mx1.tlog", seconds(), set_by_s={40.0: set_by_s})
@@ -156,7 +156,7 @@ def test_a_clock_that_is_set_moves_no_sample_against_another(set_by_s: float, tm
     assert apart.values["error_ms"] == found.error_ms
 
 
-def test_clients_that_differ_add_to_the_error(tmp_path: Path) -> None:
+def test_differing_client_clocks_add_to_the_error(tmp_path: Path) -> None:
     """Each says another time of day at the common start: the middle is taken."""
     place = run_at(tmp_path)
     later = (datetime.fromisoformat(HEADER["wall_clock_start"]) + timedelta(seconds=4)).isoformat()
@@ -178,7 +178,7 @@ def test_a_declared_monitor_without_a_file_has_a_warning(tmp_path: Path) -> None
     assert [(one.code, one.where) for one in warnings_of(judged(place))] == [(Code.MONITOR_MISSING, "mx2")]
 
 
-def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> None:
+def test_a_killed_monitor_leaves_the_run_valid_and_its_criterion_missed(tmp_path: Path) -> None:
     """At 20 s, in the middle of a block: its figures are not measured, and the run is what it was."""
     place = run_at(tmp_path, criteria=CRITERIA)
     path = monitor_at(place / "logs" / "mx1.tlog", seconds(0, 20), ended=False)
@@ -195,7 +195,7 @@ def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> Non
     assert [(row[0], row[3]) for row in files.rows] == [("mx1", "no")]
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
+def test_damage_to_a_monitors_file_is_named(tmp_path: Path) -> None:
     """A bit that is flipped in the middle ends what can be read: nobody killed that monitor."""
     place = run_at(tmp_path)
     path = monitor_at(place / "logs" / "mx1.tlog", seconds())
@@ -225,7 +225,7 @@ def test_a_monitor_without_a_time_of_day_is_not_placed(tmp_path: Path) -> None:
     assert [one.code for one in warnings_of(judged(place))] == [Code.MONITOR_WITHOUT_TIME]
 
 
-def test_a_monitor_that_was_started_again_has_two_files(tmp_path: Path) -> None:
+def test_a_restarted_monitor_has_two_files(tmp_path: Path) -> None:
     """Each covers a part of the window; together, they have no gap."""
     place = run_at(tmp_path, criteria=CRITERIA)
     monitor_at(place / "logs" / "mx1.tlog", seconds(0, 22), ended=False)
@@ -243,13 +243,13 @@ def test_the_same_file_twice_is_refused(tmp_path: Path) -> None:
         judged(place)
 
 
-def test_a_monitor_alone_is_no_run(tmp_path: Path) -> None:
+def test_a_monitors_file_alone_is_no_run(tmp_path: Path) -> None:
     path = monitor_at(tmp_path / "mx1.tlog", seconds())
     with pytest.raises(LogError, match=r"^expected logs of a run, found only those of monitor mx1$"):
         read_logs([path])
 
 
-def test_the_run_itself_is_unchanged(tmp_path: Path) -> None:
+def test_a_monitor_does_not_change_the_runs_figures(tmp_path: Path) -> None:
     """All but the figures of the probe: users, machines, verdict and score."""
     place = run_at(tmp_path)
     before = judged(place).score
@@ -268,7 +268,7 @@ def test_two_machines_of_one_name_are_refused(tmp_path: Path) -> None:
         judged(place)
 
 
-def test_a_run_began_when_its_engines_did(tmp_path: Path) -> None:
+def test_a_run_begins_when_its_engines_do(tmp_path: Path) -> None:
     """And not when the monitor was started, the day before."""
     place = run_at(tmp_path)
     monitor_at(place / "logs" / "mx1.tlog", seconds(), begun_s=-86_400)
@@ -302,7 +302,7 @@ def test_logs_of_the_run_may_still_be_collected(tmp_path: Path) -> None:
         ({"sample": {"figures": {"{a}": 1}}}, "health: figures: expected names of a-z, 0-9 and _, at most 40"),
     ],
 )
-def test_a_monitor_is_no_part_of_the_generator(hostile: dict[str, Any], found: str, tmp_path: Path) -> None:
+def test_a_monitor_does_not_count_as_generator(hostile: dict[str, Any], found: str, tmp_path: Path) -> None:
     """A file that says so is refused: it would make the run invalid, or change the samples of other probes."""
     place = run_at(tmp_path)
     path = monitor_at(place / "logs" / "mx1.tlog", seconds(), **hostile)
@@ -312,7 +312,7 @@ def test_a_monitor_is_no_part_of_the_generator(hostile: dict[str, Any], found: s
 
 
 @pytest.mark.parametrize("ended", ["early", "given up"])
-def test_the_end_of_a_monitor_is_not_that_of_the_run(ended: str, tmp_path: Path) -> None:
+def test_a_monitors_end_is_not_the_runs(ended: str, tmp_path: Path) -> None:
     place = run_at(tmp_path)
     monitor_at(place / "logs" / "mx1.tlog", seconds(), ended=False, facts={"ended": ended})
     with pytest.raises(LogError, match="facts: ended: expected completed of a monitor, found"):
@@ -333,7 +333,7 @@ def test_hostile_samples_are_refused(tmp_path: Path) -> None:
     epoch_ns=st.integers(-(2**62), 2**62),
     begun=st.sampled_from(["", "1970-01-01T00:00:00", "9998-12-31T23:59:59+00:00"]),
 )
-def test_any_instants_are_read(
+def test_samples_at_any_instants_are_read(
     samples: list[tuple[int, int]], epoch_ns: int, begun: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     place = run_at(tmp_path_factory.mktemp("run"))

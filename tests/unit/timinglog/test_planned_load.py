@@ -56,9 +56,7 @@ def tallied(duration_us: int, due_us: Mapping[str, Sequence[int]]) -> PlannedLoa
     duration_s=st.floats(1, 1e6),
     window=st.tuples(st.floats(-0.5, 1.5), st.floats(-0.5, 1.5)).map(sorted),
 )
-def test_a_part_that_an_edge_cuts_counts_by_its_share(
-    counts: list[int], duration_s: float, window: list[float]
-) -> None:
+def test_partly_covered_bins_count_by_their_share(counts: list[int], duration_s: float, window: list[float]) -> None:
     """As numpy interpolates the cumulative counts; nothing is due outside the run."""
     load = PlannedLoad(duration_s, {"READ": tuple(counts)})
     begin, end = np.interp(window, np.linspace(0, 1, len(counts) + 1), np.append(0, np.cumsum(counts)))
@@ -66,7 +64,7 @@ def test_a_part_that_an_edge_cuts_counts_by_its_share(
     assert found == pytest.approx(end - begin, abs=0.6)
 
 
-def test_spans_and_what_is_no_task_of_a_plan_are_left_out() -> None:
+def test_spans_and_unplanned_tasks_are_left_out() -> None:
     """So are tasks before the common start and after the end."""
     kinds = ("READ", "SYNC", "LOGON", "LOGOFF", "PROCESS INBOX", "NO SESSION")
     load = tallied(400_000_000, {**{kind: [0, 399_999_999] for kind in kinds}, "SEND": [-1, 400_000_000, 7]})
@@ -108,7 +106,7 @@ def test_a_day_is_planned_once(tmp_path: Path, cache: Path, monkeypatch: pytest.
     assert [path.stat().st_mode & 0o777 for path in (file, cache, cache.parent)] == [0o600, 0o700, 0o700]
 
 
-def test_another_program_or_scenario_plans_for_itself(tmp_path: Path, cache: Path) -> None:
+def test_the_cache_is_keyed_by_program_and_scenario(tmp_path: Path, cache: Path) -> None:
     """An entry of the cache under a wrong name does not count either."""
     scenario, other = virtual(tmp_path), virtual(tmp_path, seed=2)
     keep(scenario, "loadsim 1", PlannedLoad(120.0, {"READ": (1,)}))
@@ -156,7 +154,7 @@ def test_stress_mode_has_no_plan(tmp_path: Path, cache: Path) -> None:
         ("raise SystemExit(5)", "its process exited with status 5"),
     ],
 )
-def test_planning_that_is_killed_is_no_plan(
+def test_a_killed_planner_leaves_no_plan(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str
 ) -> None:
     monkeypatch.setattr(plan_cache, "PLANNER", (sys.executable, "-c", program))
@@ -167,7 +165,7 @@ def test_planning_that_is_killed_is_no_plan(
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)])
-def test_a_run_that_ends_while_it_plans_leaves_nothing(tmp_path: Path, number: int, status: int) -> None:
+def test_a_run_that_ends_during_planning_leaves_nothing(tmp_path: Path, number: int, status: int) -> None:
     """Interrupted or killed: no process, and after Ctrl-C no run directory."""
     run = subprocess.Popen(
         [
@@ -199,7 +197,7 @@ def logs_of(place: Path, reads: int, header: Mapping[str, Any] | None = None, en
         yield sample_log(place / f"{engine}.tlog", tasks, header=own | dict(header or {}))
 
 
-def test_the_share_is_what_was_asked_of_the_server(tmp_path: Path) -> None:
+def test_the_achieved_share_counts_started_tasks(tmp_path: Path) -> None:
     """121 of 124: what failed was asked, what was not begun was not, and SYNC is no task of the plan."""
     summary = summarise(list(logs_of(tmp_path, 120)))
     assert summary.score["load"] == {
@@ -214,7 +212,7 @@ def test_the_share_is_what_was_asked_of_the_server(tmp_path: Path) -> None:
     assert summary.verdict.validity == "degraded"
 
 
-def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
+def test_too_small_a_load_invalidates_the_run(tmp_path: Path) -> None:
     """The load-equivalent is of what was made."""
     (log,) = logs_of(tmp_path, 99, {"day_s": 288})
     summary = summarise([log])
@@ -223,7 +221,7 @@ def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
     assert (summary.exit_status, summary.score["load_equivalent_users"]) == (3, round(200 * 100 / 124))
 
 
-def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path) -> None:
+def test_an_unknown_plan_invalidates_the_run(tmp_path: Path) -> None:
     summary = summarise(list(logs_of(tmp_path, 99, {"planned_load": None, "load_unknown": True})))
     assert summary.score["load"] is None
     found = codes(summary.verdict.defects)
@@ -284,7 +282,7 @@ def test_each_day_of_a_long_run_has_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_healthy_run_makes_the_load_of_the_plan(tmp_path: Path, seed: int) -> None:
+def test_a_healthy_run_makes_the_planned_load(tmp_path: Path, seed: int) -> None:
     """Within a per cent, with 20 ms a command in a day of two minutes; the verdict does not complain."""
     scenario = virtual(tmp_path, seed, users=12)
     summary = answered(scenario, tmp_path)

@@ -78,7 +78,7 @@ def lived_by(place: Path, profile: dict[str, Any] = SENDS, poll_s: float | None 
 
 
 @pytest.mark.parametrize("poll_s", [None, POLL_S])
-def test_mail_that_a_companion_does_not_see_is_missing(tmp_path: Path, poll_s: float | None) -> None:
+def test_mail_unseen_by_a_companion_is_missing(tmp_path: Path, poll_s: float | None) -> None:
     """In a session that is kept, and in one for each look."""
     assert not lived_by(tmp_path, poll_s=poll_s).mails("missing")
     lived = lived_by(tmp_path, poll_s=poll_s, stale=True)
@@ -231,7 +231,7 @@ def test_companions_whose_log_ons_are_refused_do_not_change_the_users_work(
     assert essence(lived) == essence(alone)
 
 
-def test_an_error_of_ours_is_no_failure_of_the_server(tmp_path: Path) -> None:
+def test_an_internal_error_is_no_failure_of_the_server(tmp_path: Path) -> None:
     """It counts as the generator's, and makes the run invalid."""
 
     def fault(user: int, name: str, number: int) -> Exception | None:
@@ -245,7 +245,7 @@ def test_an_error_of_ours_is_no_failure_of_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("poll_s", [None, 1.0])
-def test_a_server_that_falls_silent_ends_the_run_in_time(tmp_path: Path, poll_s: float | None) -> None:
+def test_a_silent_server_does_not_delay_the_runs_end(tmp_path: Path, poll_s: float | None) -> None:
     """The companions' log-offs have the limit of the users', and none is left."""
 
     def pace(user: int, _: str, begin_ns: int, drawn_s: float) -> float:

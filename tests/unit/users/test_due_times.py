@@ -47,7 +47,7 @@ def test_each_read_waits_for_those_before_it(tmp_path: Path) -> None:
     assert (span["started_ns"], span["ended_ns"]) == (reads[0]["started_ns"], reads[-1]["ended_ns"])
 
 
-def test_time_without_a_session_is_inherited_by_what_follows(tmp_path: Path) -> None:
+def test_lateness_by_a_lost_session_carries_over_to_later_reads(tmp_path: Path) -> None:
     """Behind a READ that lost its session, all others of the Inbox are as late by that cause as the first after it."""
     lost = {(1, "IMAP UID FETCH", 4): ServerLost("reset"), (1, "IMAP AUTHENTICATE", 1): ServerLost("reset")}
     lived = live(scenario_of(tmp_path, (READER, 2), day="300s"), tmp_path, fault=chosen(lost))
@@ -62,7 +62,7 @@ def test_time_without_a_session_is_inherited_by_what_follows(tmp_path: Path) -> 
     assert (span["ended_ns"] - span["scheduled_ns"]) / S == pytest.approx(down_s[failed + 1])
 
 
-def test_mail_that_comes_while_the_inbox_is_read_is_not_due_before(tmp_path: Path) -> None:
+def test_mail_that_arrives_during_processing_is_due_from_its_arrival(tmp_path: Path) -> None:
     """It was in sight only then; the time before is no lateness of its READ."""
     writer = quiet(new_mail={"per_day": 40, "save_sent": False})
     lived = live(scenario_of(tmp_path, (READER, 1), (writer, 3), day="300s"), tmp_path, service_s=1.5)
@@ -78,7 +78,7 @@ def test_mail_that_comes_while_the_inbox_is_read_is_not_due_before(tmp_path: Pat
             assert late_s == pytest.approx((task["started_ns"] - task["scheduled_ns"]) / S, abs=1e-6)
 
 
-def test_the_time_of_a_forward_has_the_fetch_of_its_attachment(tmp_path: Path) -> None:
+def test_the_time_of_a_forward_includes_fetching_its_attachment(tmp_path: Path) -> None:
     """The user waits for it as for the rest: from the first byte of the fetch to the acceptance."""
     profile = quiet(
         process_inbox={"per_day": 20},
@@ -144,7 +144,7 @@ FAILURES = (ServerRefused("NO", "no"), ServerLost("reset"), ServerSilent("no ans
     limit_s=st.sampled_from([5.0, 60.0]),
     grace=st.sampled_from(["0s", "10s"]),
 )
-def test_every_message_that_was_to_be_read_is_in_the_log(
+def test_every_due_message_is_in_the_log(
     tmp_path_factory: pytest.TempPathFactory, seed: int, rate: float, service_s: float, limit_s: float, grace: str
 ) -> None:
     """Read, failed, unfinished or skipped: so it went with each message in sight when the last processing was due."""
@@ -178,7 +178,7 @@ def test_every_message_that_was_to_be_read_is_in_the_log(
         assert in_sight <= notes[user], (in_sight - notes[user], lived.tasks(user=user)[-5:])
 
 
-def test_a_session_that_was_lost_before_its_user_was_cut_off_was_down_since_then(tmp_path: Path) -> None:
+def test_downtime_begins_with_the_lost_session(tmp_path: Path) -> None:
     """The end of the run cuts off a submission that hangs; the session of the mailbox broke long before."""
     silent = {(1, "SMTP DATA", number): ServerSilent("no answer") for number in range(200)}
     sender = quiet(new_mail={"per_day": 200, "save_sent": False})
@@ -194,7 +194,7 @@ def test_a_session_that_was_lost_before_its_user_was_cut_off_was_down_since_then
     assert span["ended_ns"] > lived.engine.start_ns + 120 * S
 
 
-def test_a_first_message_is_not_due_before_it_was_in_sight(tmp_path: Path) -> None:
+def test_a_first_message_is_due_once_it_is_visible(tmp_path: Path) -> None:
     """A processing that was due while its user had no session reads what is found after the log-on, and no sooner."""
     writer = quiet(new_mail={"per_day": 100, "save_sent": False, "recipients": 1})
     reader = quiet(process_inbox={"per_day": 60, "read_note_delay": NO_DELAY})

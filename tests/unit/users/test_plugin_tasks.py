@@ -78,7 +78,7 @@ def own_failures(lived: Lived) -> list[Value]:
     return [one.values["kinds"] for one in defects if one.code is Code.GENERATOR_FAILED and one.cause]
 
 
-def test_it_is_done_at_the_profiles_rate(install: Install, tmp_path: Path) -> None:
+def test_a_plugin_task_is_done_at_the_profiles_rate(install: Install, tmp_path: Path) -> None:
     """A Poisson process: 2 users, 40 a day each, and a standard deviation of 9."""
     install()
     lived = look(tmp_path)
@@ -91,7 +91,7 @@ def test_it_is_done_at_the_profiles_rate(install: Install, tmp_path: Path) -> No
     assert {command for task in done for command in task["commands"]} >= {"IMAP SELECT"}
 
 
-def test_its_draws_are_the_same_in_each_run(install: Install, tmp_path: Path) -> None:
+def test_draws_of_a_plugin_task_are_reproducible(install: Install, tmp_path: Path) -> None:
     """They depend on seed, user and turn, not on the server's speed."""
     noting = LOOK.replace("    await", "    noted.append((turn.account.number, turn.index, folder))\n    await")
     runs = []
@@ -104,7 +104,7 @@ def test_its_draws_are_the_same_in_each_run(install: Install, tmp_path: Path) ->
     assert len(set(runs[0])) == len(runs[0])
 
 
-def test_a_task_begins_in_the_inbox(install: Install, tmp_path: Path) -> None:
+def test_a_plugin_task_begins_in_the_inbox(install: Install, tmp_path: Path) -> None:
     """The task that left it pays for the way back, as loadsim's own do: the server announces mail only there."""
     install()
     lived = look(tmp_path)
@@ -142,7 +142,7 @@ def test_the_log_has_name_and_weight_and_needs_no_plug_in(
     assert "LOOK AROUND" in capsys.readouterr().out
 
 
-def test_weights_are_of_tasks_that_exist(install: Install, tmp_path: Path) -> None:
+def test_weights_of_unknown_tasks_are_rejected(install: Install, tmp_path: Path) -> None:
     """A name that neither loadsim nor the profile nor the log has is refused."""
     install()
     with pytest.raises(
@@ -155,7 +155,7 @@ def test_weights_are_of_tasks_that_exist(install: Install, tmp_path: Path) -> No
         summarise([tmp_path / "0.tlog"], weights={"LOOK AWAY": 1}, begin_s=0, end_s=60)
 
 
-def test_a_plan_counts_it_and_imports_nothing(install: Install, tmp_path: Path) -> None:
+def test_a_plan_counts_plugin_tasks_without_importing_them(install: Install, tmp_path: Path) -> None:
     """Its load is known without the plug-in's code, which may open connections."""
     install("raise SystemExit('imported')")
     plan = make_plan(looking(tmp_path / "scenario"))
@@ -165,7 +165,7 @@ def test_a_plan_counts_it_and_imports_nothing(install: Install, tmp_path: Path) 
     assert sum(hour["tasks"]["LOOK AROUND"] for hour in figures["by_hour"]) == figures["tasks"]["LOOK AROUND"]
 
 
-def test_another_version_is_another_load(install: Install, tmp_path: Path) -> None:
+def test_another_version_of_a_plug_in_is_another_load(install: Install, tmp_path: Path) -> None:
     """The digest is that of this machine, also for a scenario that another one sent."""
     install(version="1")
     sent = pickle.dumps(looking(tmp_path / "scenario"))
@@ -188,7 +188,7 @@ def test_logs_of_different_versions_are_not_merged(install: Install, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["LOAD ATTACHMENT", "NO SESSION", "look", "A.B", "A" * 33, 5])
-def test_a_name_that_no_plug_in_may_have_is_one_line(name: object, tmp_path: Path) -> None:
+def test_a_reserved_name_is_rejected_in_one_line(name: object, tmp_path: Path) -> None:
     """Tasks of loadsim, spans, and names that no criterion could state."""
     file = tmp_path / "p.yaml"
     file.write_text(yaml.safe_dump({"name": "p", **quiet(), "tasks": {name: {"per_day": 1}}}))
@@ -208,7 +208,7 @@ def test_a_name_that_no_plug_in_may_have_is_one_line(name: object, tmp_path: Pat
         ("def act(turn): pass", "expected other:act to be an async function, found <function act"),
     ],
 )
-def test_a_package_that_cannot_be_used_is_one_line(code: str, says: str, install: Install, tmp_path: Path) -> None:
+def test_an_unusable_package_is_rejected_in_one_line(code: str, says: str, install: Install, tmp_path: Path) -> None:
     install(code)
     with pytest.raises(ConfigError) as refusal:
         check_plugin_tasks(looking(tmp_path / "scenario"))
@@ -226,7 +226,7 @@ def test_a_package_that_cannot_be_used_is_one_line(code: str, says: str, install
         ("raise ConnectionResetError('s3cret')", "ConnectionResetError"),
     ],
 )
-def test_an_error_in_it_is_the_failure_of_this_task(fault: str, kind: str, install: Install, tmp_path: Path) -> None:
+def test_an_error_in_a_plug_in_fails_its_task(fault: str, kind: str, install: Install, tmp_path: Path) -> None:
     """Of this user: they log on again, the other one never fails, and the run is invalid, for it lacks load."""
     install(TWO.format(fault=fault))
     lived = look(tmp_path)
@@ -244,7 +244,7 @@ def test_an_error_in_it_is_the_failure_of_this_task(fault: str, kind: str, insta
     assert own_failures(lived) == [(f"error in the plug-in other: {kind}",)]
 
 
-def test_a_refusal_is_the_servers(install: Install, tmp_path: Path) -> None:
+def test_a_refusal_in_a_plug_in_is_the_servers(install: Install, tmp_path: Path) -> None:
     """A plug-in states it by the same exceptions as a driver; the session stays."""
     install(TWO.format(fault="raise ServerRefused('nothing there')"))
     lived = look(tmp_path)
@@ -254,7 +254,7 @@ def test_a_refusal_is_the_servers(install: Install, tmp_path: Path) -> None:
     assert len(lived.tasks("LOGON", 1)) == 1
 
 
-def test_the_end_of_the_run_cancels_it(install: Install, tmp_path: Path) -> None:
+def test_the_end_of_the_run_cancels_a_plugin_task(install: Install, tmp_path: Path) -> None:
     """A turn that never ends is unfinished, and the run ends all the same."""
     install(TWO.format(fault="await asyncio.sleep(1e6)"))
     lived = look(tmp_path)

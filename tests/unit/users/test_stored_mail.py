@@ -58,7 +58,7 @@ class Stored:
 LACKS, DOUBLES, UNREAD = "stored mail is missing", "stored mail is doubled", "flags are not kept"
 
 
-def test_what_is_there_passes() -> None:
+def test_complete_lists_have_no_fault() -> None:
     """The start state, and then what was put; a screen shows only the newest."""
     stored = Stored(4)
     assert stored.look(stored.initial) == ""
@@ -70,7 +70,7 @@ def test_what_is_there_passes() -> None:
     assert not stored.missing
 
 
-def test_a_wiped_folder_lacks_each_message_once() -> None:
+def test_messages_of_a_wiped_folder_are_missing_once() -> None:
     """Later lists do not fail again for the same messages, but the folder is still one that holds mail."""
     stored = Stored(3)
     assert stored.look([]) == LACKS
@@ -80,7 +80,7 @@ def test_a_wiped_folder_lacks_each_message_once() -> None:
     assert stored.missing == stored.initial
 
 
-def test_what_a_screen_does_not_show_is_counted() -> None:
+def test_messages_missing_beyond_the_screen_are_counted() -> None:
     """Of a folder with more messages than a screen, those that are missing have no name, and count once."""
     stored = Stored(60)
     screen = stored.initial[-SCREEN:]
@@ -103,7 +103,7 @@ def test_more_messages_than_known_are_no_fault() -> None:
 
 
 @pytest.mark.parametrize("others", [[None, None], ["a", "a"], ["initial"]])
-def test_other_mail_does_not_stand_for_what_is_lost(others: Sequence[str | None]) -> None:
+def test_other_mail_does_not_replace_missing_mail(others: Sequence[str | None]) -> None:
     """Neither others' mail nor a second copy: of a list that has all, loadsim's own messages count once."""
     stored = Stored(3)
     stored.put("a")
@@ -124,7 +124,7 @@ def test_a_second_copy_is_a_failure_once(others: int) -> None:
     assert (stored.doubled, stored.missing) == (["b"], [])
 
 
-def test_doubled_copies_of_the_start_state_are_recorded_beside_what_they_hide() -> None:
+def test_doubled_copies_and_the_mail_they_hide_are_recorded() -> None:
     stored = Stored(4)
     assert stored.look(stored.initial[:2] * 2) == LACKS
     assert (stored.doubled, stored.missing) == (stored.initial[:2], stored.initial[2:])
@@ -164,7 +164,7 @@ def test_a_copy_that_the_user_made_is_no_fault() -> None:
     assert stored.look([stored.initial[1], stored.initial[0], "a"], None) == ""
 
 
-def test_a_message_that_is_put_twice_is_there_once() -> None:
+def test_a_message_stored_twice_is_expected_once() -> None:
     """One that was delivered twice is moved twice, and may be removed twice."""
     stored = Stored(1)
     stored.put("a")
@@ -196,7 +196,7 @@ def test_the_inbox_is_counted() -> None:
     assert len(missing) == 3
 
 
-def test_what_the_user_removed_is_not_missed() -> None:
+def test_removed_mail_is_not_missing() -> None:
     """Even if the server refused: it may have removed the message all the same."""
     stored = Stored(2)
     chosen = header(stored.initial[0])
@@ -248,7 +248,7 @@ def test_mail_of_the_start_state_that_lost_its_flag_is_a_failure_once() -> None:
     assert stored.missing == stored.initial[:1]
 
 
-def test_a_flag_that_the_folder_does_not_keep_is_not_missed() -> None:
+def test_a_flag_that_the_folder_does_not_keep_is_not_missing() -> None:
     stored = Stored(1)
     stored.mail.put(FOLDER, "a", header("a", Flag.ANSWERED))
     shown = [header(name, Flag.ANSWERED) for name in (*stored.initial, "a")]
@@ -282,7 +282,7 @@ def test_a_message_is_listed_as_it_was_stored(folder: str, found: Header, kind: 
     assert stored.missing == (["a"] if kind else [])
 
 
-def test_a_second_copy_has_flags_of_its_own() -> None:
+def test_each_copy_has_its_own_flags() -> None:
     """Of two copies that were delivered, one was read."""
     stored = Stored(0)
     first, second = header("a", Flag.SEEN), header("a")
@@ -303,7 +303,7 @@ def test_a_folder_that_is_not_listed_is_a_failure_once() -> None:
     assert not stored.mail.unlooked
 
 
-def test_what_was_not_looked_at_is_not_missing() -> None:
+def test_unlisted_mail_is_not_missing() -> None:
     """As when the server refuses the list; mail that it has shown is neither."""
     stored = Stored(1)
     stored.put("a")
@@ -313,7 +313,7 @@ def test_what_was_not_looked_at_is_not_missing() -> None:
     assert (stored.missing, stored.unlisted) == ([], ["b"])
 
 
-def test_nothing_is_held_against_mailboxes_whose_start_is_unknown() -> None:
+def test_mailboxes_with_unknown_start_state_are_not_judged() -> None:
     """With `initialise: never`, even the user's own mail may be elsewhere."""
     stored = Stored(None)
     stored.put("a")
@@ -324,7 +324,7 @@ def test_nothing_is_held_against_mailboxes_whose_start_is_unknown() -> None:
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_exactly_what_a_server_loses_is_recorded(data: st.DataObject) -> None:
+def test_exactly_the_lost_mail_is_recorded(data: st.DataObject) -> None:
     """Whole lists of a folder that loses some messages between looks: each loss is recorded once, and nothing else."""
     stored = Stored(data.draw(st.integers(0, 6)))
     held, lost = list(stored.initial), set()
@@ -342,7 +342,7 @@ def test_exactly_what_a_server_loses_is_recorded(data: st.DataObject) -> None:
 
 @settings(max_examples=100)
 @given(data=st.data())
-def test_mail_that_is_moved_and_copied_to_and_fro_is_not_missed(data: st.DataObject) -> None:
+def test_mail_moved_and_copied_repeatedly_is_not_missing(data: st.DataObject) -> None:
     """Also back to where it was, and several times; what a server then loses is counted, and nothing else."""
     names = ["Folder 01", "Folder 02", "Folder 03"]
     faults: Counter[tuple[str, str]] = Counter()
@@ -376,7 +376,7 @@ def test_mail_that_is_moved_and_copied_to_and_fro_is_not_missed(data: st.DataObj
     assert faults == lost
 
 
-def test_moves_into_a_large_folder_compute_its_start_state_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_folders_start_state_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the event loop, where other users wait."""
     computed = 0
 

@@ -71,7 +71,7 @@ def test_the_table_names_every_task() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLE)
-def test_each_task_gives_its_commands_in_order(busy: Lived, name: str) -> None:
+def test_each_task_sends_its_commands_in_order(busy: Lived, name: str) -> None:
     """Every task that went well gave one of the rows of its table, and every row came up."""
     done = [once(task["commands"]) for task in busy.tasks(name) if task["outcome"] == "ok"]
     expected = TABLE[name]
@@ -95,7 +95,7 @@ def test_a_user_does_one_thing_at_a_time(busy: Lived) -> None:
     assert_one_at_a_time(busy)
 
 
-def test_what_follows_is_due_as_if_its_cause_had_taken_no_time(tmp_path: Path) -> None:
+def test_following_tasks_are_due_regardless_of_service_times(tmp_path: Path) -> None:
     """Tasks of one processing are due at its due time plus the delays before them, compressed.
 
     Each begins when what was done with the last message has ended, and its own delay is over.
@@ -128,7 +128,7 @@ def test_what_follows_is_due_as_if_its_cause_had_taken_no_time(tmp_path: Path) -
             assert task["started_ns"] == cause["ended_ns"] + delay
 
 
-def test_outcomes_are_exclusive(busy: Lived) -> None:
+def test_each_message_has_one_outcome(busy: Lived) -> None:
     """No message is both moved and copied or deleted after it was read; every message is answered once at most."""
     evictions = {(task["user"], task["ended_ns"]) for task in busy.tasks("EVICT")}
     evicted = {mail["message"] for mail in busy.mails("deleted") if (mail["user"], mail["at_ns"]) in evictions}
@@ -144,7 +144,7 @@ def test_outcomes_are_exclusive(busy: Lived) -> None:
 
 
 @pytest.mark.slow
-def test_what_happens_to_a_message_does_not_depend_on_the_server(tmp_path: Path, busy: Lived) -> None:
+def test_a_messages_outcome_does_not_depend_on_the_server(tmp_path: Path, busy: Lived) -> None:
     """The same population on a slower server does the same with every message that both runs came to act upon."""
     slow = live(scenario_of(tmp_path, (EVERYTHING, 6), day="900s", **LISTS), tmp_path, service_s=0.2)
     compared = 0
@@ -165,7 +165,7 @@ def after_reading(lived: Lived, user: int) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_answers_go_to_people_and_never_to_a_list_nor_oneself(tmp_path: Path) -> None:
+def test_answers_never_go_to_a_list_or_their_sender(tmp_path: Path) -> None:
     """Reply: the sender, or the first addressee of own mail that a list brought back; all: sender and individuals."""
     profile = quiet(
         new_mail={"per_day": 30, "recipients": 2, "list_chance": "60%"},
@@ -197,7 +197,7 @@ def test_answers_go_to_people_and_never_to_a_list_nor_oneself(tmp_path: Path) ->
     assert set(checked) == {("reply", False), ("reply", True), ("reply_all", False), ("reply_all", True)}
 
 
-def test_what_is_sent_is_saved(busy: Lived) -> None:
+def test_each_sent_message_is_saved_once(busy: Lived) -> None:
     """Each message that was accepted lies in its sender's Sent Items, once."""
     saved = Counter(mail["message"] for mail in busy.mails("saved") if mail["folder"] == SENT_ITEMS)
     assert saved == Counter(set(recipients(busy)))
@@ -220,7 +220,7 @@ def test_an_answer_flags_the_message_that_it_answers(tmp_path: Path) -> None:
     assert seen.keys() == flags.keys() and seen.total() == len(saved)
 
 
-def test_a_message_that_cannot_be_read_is_tried_the_next_time(tmp_path: Path) -> None:
+def test_an_unreadable_message_is_retried_at_the_next_processing(tmp_path: Path) -> None:
     """Within one processing of the Inbox each message is tried once; it is neither lost nor tried for ever."""
     profile = quiet(process_inbox={"per_day": 6}, start_state={"inbox": 2})
     refusals = {(1, FETCH, number): ServerRefused("NO", "try later") for number in range(3)}
@@ -237,7 +237,7 @@ def test_a_message_that_cannot_be_read_is_tried_the_next_time(tmp_path: Path) ->
     assert sorted(read.values()) == [1, 1]
 
 
-def test_eviction_keeps_the_limit_and_the_unread(tmp_path: Path) -> None:
+def test_eviction_keeps_the_limit_and_unread_mail(tmp_path: Path) -> None:
     """After processing at most `inbox_limit` messages are left, the newest, and what could not be read."""
     profile = quiet(process_inbox={"per_day": 10}, start_state={"inbox": 6}, inbox_limit=2)
     refused = {(1, FETCH, 0): ServerRefused("NO", "try later")}
@@ -252,7 +252,7 @@ def test_eviction_keeps_the_limit_and_the_unread(tmp_path: Path) -> None:
     assert ids[0] in [mail["message"] for mail in lived.mails("read", user=1)]
 
 
-def test_a_refused_eviction_is_not_repeated_for_ever(tmp_path: Path) -> None:
+def test_a_refused_eviction_is_not_repeated_endlessly(tmp_path: Path) -> None:
     """What cannot be moved stays where it is, and does not stop the eviction of what comes later."""
     profile = quiet(process_inbox={"per_day": 20}, start_state={"inbox": 6}, inbox_limit=2)
     refused = {(1, "IMAP UID MOVE", 0): ServerRefused("NO", "no")}
@@ -297,7 +297,7 @@ def header(ref: str, *, run: str = "run-1", sender: int = 2, seen: bool = False,
         st.tuples(st.just("announce"), st.integers(1, 5)) | st.tuples(st.just("list"), st.integers(0, 8)), max_size=30
     )
 )
-def test_announcements_date_each_message_as_if_it_were_announced_alone(events: list[tuple[str, int]]) -> None:
+def test_each_message_has_the_time_of_its_announcement(events: list[tuple[str, int]]) -> None:
     """Counts with an instant give the stamps that an instant for each message would."""
     inbox = Inbox("run-1", 2, None)
     each: list[int] = []
@@ -313,7 +313,7 @@ def test_announcements_date_each_message_as_if_it_were_announced_alone(events: l
         assert inbox.announced == len(each)
 
 
-def test_announcements_are_held_by_their_number_at_most() -> None:
+def test_stored_announcements_are_bounded() -> None:
     """One of billions of messages is held as one; beyond `MOST_ANNOUNCEMENTS` none is added, and no stamp too early."""
     inbox = Inbox("run-1", 2, None)
     inbox.announce(4_294_967_295, 1)
@@ -328,7 +328,7 @@ def test_announcements_are_held_by_their_number_at_most() -> None:
     assert inbox.announced == 0
 
 
-def test_foreign_mail_uses_up_its_announcement() -> None:
+def test_foreign_mail_consumes_its_announcement() -> None:
     """Mail that is not ours, of another run, or of a user that does not exist, takes its own stamp with it."""
     inbox = Inbox("run-1", 2, None)
     for at_ns in (10, 20, 30, 40):
@@ -354,7 +354,7 @@ def test_an_inbox_with_new_uids_is_listed_again() -> None:
     assert inbox.known([a]) == [a]
 
 
-def test_mail_that_no_answer_can_quote_is_answered(tmp_path: Path) -> None:
+def test_mail_without_a_message_id_is_answered(tmp_path: Path) -> None:
     """A Message-ID that breaks the rules fails no task, and does not show up in the events."""
     profile = quiet(process_inbox={"per_day": 4}, start_state={"inbox": 2}, after_reading={"reply": "100%"})
 
@@ -370,7 +370,7 @@ def test_mail_that_no_answer_can_quote_is_answered(tmp_path: Path) -> None:
     assert "secret" not in str(lived.events)
 
 
-def test_mail_that_stays_is_known() -> None:
+def test_mail_left_by_a_refused_move_is_not_new() -> None:
     """After a refused move, messages no longer count, and are not new when the Inbox is listed again."""
     inbox = Inbox("run-1", 2, 1)
     old = [header(ref, seen=True) for ref in "abc"]
@@ -381,7 +381,7 @@ def test_mail_that_stays_is_known() -> None:
     assert inbox.excess() == []
 
 
-def test_mail_of_an_earlier_run_is_left_alone() -> None:
+def test_mail_of_an_earlier_run_is_ignored() -> None:
     """It was still under way when that run ended: neither counted as this run's nor read; the start state's mail is."""
     inbox = Inbox("run-1", 2, None)
     late, own, initial = header("a", run="run-0"), header("b"), header("c", run="initial")
@@ -411,7 +411,7 @@ def test_browsed_mail_may_be_moved_and_copied_again_and_again(tmp_path: Path) ->
     assert not lived.mails("missing") and not lived.mails("doubled")
 
 
-def test_a_server_that_is_slow_at_the_end_has_lost_nothing(tmp_path: Path) -> None:
+def test_a_server_that_is_slow_at_the_end_loses_no_mail(tmp_path: Path) -> None:
     """From the end of the day on, each command takes 50 s: log-offs end before they have looked at all mail."""
     profile = quiet(new_mail={"per_day": 60, "recipients": 1, "list_chance": 0}, process_inbox={"per_day": 60})
 
@@ -449,9 +449,7 @@ class _BareHalf(_Halving, _Bare):
 @pytest.mark.parametrize(
     ("mailbox", "kind"), [(_Bare, "FETCH with bare line feeds"), (_BareHalf, "FETCH of a truncated part")]
 )
-def test_only_a_part_that_lacks_nothing_but_cr_is_not_truncated(
-    tmp_path: Path, mailbox: type[InMemoryMailbox], kind: str
-) -> None:
+def test_missing_carriage_returns_are_no_truncation(tmp_path: Path, mailbox: type[InMemoryMailbox], kind: str) -> None:
     def wrap(module: InMemoryDriver) -> InMemoryDriver:
         module.mailbox_type = mailbox
         return module
@@ -472,7 +470,7 @@ class _Altering(InMemoryMailbox):
     ("mailbox", "allow", "severity"),
     [(_Altering, (), Severity.MISSED), (_Altering, ("mail-altered",), Severity.WARNING), (InMemoryMailbox, (), None)],
 )
-def test_content_that_is_not_as_it_was_sent_is_named(
+def test_altered_content_is_named(
     tmp_path: Path, mailbox: type[InMemoryMailbox], allow: tuple[str, ...], severity: Severity | None
 ) -> None:
     """Texts and files, new and forwarded; the tasks succeed, as the sizes are right."""
@@ -499,7 +497,7 @@ def test_content_that_is_not_as_it_was_sent_is_named(
     assert found == [finding(Code.MAIL_SHOWN_ALTERED, "", severity, messages=len(read), **first)]
 
 
-def test_old_mail_of_stated_sizes_may_not_be_truncated(tmp_path: Path) -> None:
+def test_truncated_initial_mail_of_stated_size_is_named(tmp_path: Path) -> None:
     """Its kind does not say how much there must be, but the server does."""
 
     def halve(module: InMemoryDriver) -> InMemoryDriver:

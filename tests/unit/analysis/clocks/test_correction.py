@@ -17,7 +17,7 @@ from loadsim.timinglog.reader import read_log
 
 @pytest.mark.parametrize("sight", ["seen", "found"])
 @pytest.mark.parametrize("error_ns", [0, 60_000])
-def test_delivery_times_between_machines_are_as_exact_as_is_said(tmp_path: Path, error_ns: int, sight: str) -> None:
+def test_delivery_times_between_machines_are_within_the_stated_error(tmp_path: Path, error_ns: int, sight: str) -> None:
     """Each is right to the error that is told for it, which is not much more than two clocks were read by."""
     truth = write_run(tmp_path / "logs", error_ns, sight)
     log = read_logs([tmp_path / "logs"])
@@ -31,7 +31,7 @@ def test_delivery_times_between_machines_are_as_exact_as_is_said(tmp_path: Path,
     assert delivery(log, Window(0, LENGTH_S)).clock_error_ms == found.clock_error_us.max() / 1000
 
 
-def test_every_message_is_placed_by_the_stations_clock(tmp_path: Path) -> None:
+def test_every_message_is_placed_by_the_controllers_clock(tmp_path: Path) -> None:
     """Message for message: when it was accepted, and when it was seen."""
     truth = write_run(tmp_path / "logs", 0)
     [found] = list(journeys(read_logs([tmp_path / "logs"])))
@@ -41,7 +41,7 @@ def test_every_message_is_placed_by_the_stations_clock(tmp_path: Path) -> None:
     assert np.abs(found.arrived_us[order] - [seen for _, seen in wanted]).max() <= 3
 
 
-def test_without_readings_nobody_can_say(tmp_path: Path) -> None:
+def test_without_clock_readings_no_error_is_stated(tmp_path: Path) -> None:
     """Times are what the machines' own clocks make of them: wrong by milliseconds here, and no error is told."""
     truth = write_run(tmp_path / "logs", None)
     log = read_logs([tmp_path / "logs"])
@@ -52,7 +52,7 @@ def test_without_readings_nobody_can_say(tmp_path: Path) -> None:
     assert delivery(log, Window(0, LENGTH_S)).clock_error_ms is None
 
 
-def test_one_machine_without_readings_is_enough_not_to_know(tmp_path: Path) -> None:
+def test_one_machine_without_readings_leaves_the_error_unknown(tmp_path: Path) -> None:
     """The other's are corrected all the same; what lies between the two has no error that could be told."""
     write_run(tmp_path / "logs", 0)
     (tmp_path / "logs" / "c2.machine.tlog").unlink()
@@ -61,14 +61,14 @@ def test_one_machine_without_readings_is_enough_not_to_know(tmp_path: Path) -> N
     assert list(clock.machines) == ["c1"]
 
 
-def test_one_machine_has_one_clock(tmp_path: Path) -> None:
+def test_one_machine_needs_no_correction(tmp_path: Path) -> None:
     write_sample(tmp_path / "c1.0.tlog", mails=[event("accepted", "m", 1, 10), event("seen", "m", 1, 30)])
     found = delivery(read_logs([tmp_path]), Window(0, 100))
     assert found.clock_error_ms == 0
     assert found.took.max_ms == 20
 
 
-def test_tasks_stay_where_they_were_due(tmp_path: Path) -> None:
+def test_correction_moves_no_task(tmp_path: Path) -> None:
     """Only what is compared between machines is moved: due times are those of the plan, on each machine's clock."""
     write_run(tmp_path / "logs", 0)
     merged = read_logs([tmp_path / "logs"])
@@ -78,6 +78,6 @@ def test_tasks_stay_where_they_were_due(tmp_path: Path) -> None:
         assert np.array_equal(np.sort(merged.mails["at_us"][mine]), np.sort(alone.mails["at_us"]))
 
 
-def test_the_figures_say_how_exact_times_are(tmp_path: Path) -> None:
+def test_score_json_states_the_clock_error(tmp_path: Path) -> None:
     write_run(tmp_path / "logs", 60_000)
     assert 0.12 <= summarise([tmp_path / "logs"]).score["delivery"]["clock_error_ms"] <= 0.63

@@ -72,7 +72,7 @@ def compared(draw: st.DrawFn, clocks: st.SearchStrategy[Wandering], least: int =
 @example(Wandering(-1374, (729, 721) + (629,) * (SECONDS - 2)), [(763, 609, 0)])  # shows whole nanoseconds
 @few
 @given(steady(), st.lists(st.tuples(INSTANTS, DELAYS, DELAYS), min_size=1, max_size=20))
-def test_a_reading_is_right_to_half_of_its_round_trip(clock: Wandering, delays: list[tuple[int, int, int]]) -> None:
+def test_a_readings_error_is_half_its_round_trip(clock: Wandering, delays: list[tuple[int, int, int]]) -> None:
     """However the delay was divided."""
     for asked_ns, there_ns, back_ns in delays:
         reading = clock.trip(asked_ns, there_ns, back_ns)
@@ -83,7 +83,7 @@ def test_a_reading_is_right_to_half_of_its_round_trip(clock: Wandering, delays: 
 
 @few
 @given(steady(), INSTANTS, DELAYS, DELAYS)
-def test_a_reading_can_be_turned(clock: Wandering, at_ns: int, there_ns: int, back_ns: int) -> None:
+def test_a_reading_can_be_inverted(clock: Wandering, at_ns: int, there_ns: int, back_ns: int) -> None:
     """What the other machine would say of our clock at that instant of its own is as true."""
     reading = clock.trip(at_ns, there_ns, back_ns)
     turned = reading.turned()
@@ -92,16 +92,14 @@ def test_a_reading_can_be_turned(clock: Wandering, at_ns: int, there_ns: int, ba
     assert clock.shows_ns(low) <= turned.at_ns <= clock.shows_ns(high)
 
 
-def test_no_round_trip_is_no_reading() -> None:
+def test_an_empty_list_of_readings_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected a reading of the other clock, found none"):
         OtherClock.of([])
 
 
 @few
 @given(compared(steady()), st.lists(INSTANTS, min_size=1, max_size=20))
-def test_the_clock_is_known_to_the_error_that_is_told(
-    compared: tuple[Wandering, list[Reading]], instants: list[int]
-) -> None:
+def test_the_clock_is_within_the_stated_error(compared: tuple[Wandering, list[Reading]], instants: list[int]) -> None:
     """At, between, before and after readings, as long as the rate stays in its range."""
     clock, readings = compared
     other = OtherClock.of(readings)
@@ -115,7 +113,7 @@ def test_the_clock_is_known_to_the_error_that_is_told(
 
 @few
 @given(compared(steady(), least=2), INSTANTS)
-def test_one_reading_more_makes_nothing_worse(compared: tuple[Wandering, list[Reading]], at_ns: int) -> None:
+def test_another_reading_never_increases_the_error(compared: tuple[Wandering, list[Reading]], at_ns: int) -> None:
     """A disturbed round trip between good ones is not a step back; within the readings, that is."""
     _, readings = compared
     rest = sorted(readings, key=lambda reading: reading.error_ns)[:-1]
@@ -153,7 +151,7 @@ SLOW_AND_STEADY = Wandering(0, (-500,) * SECONDS)
 @example((SLOW_AND_STEADY, [SLOW_AND_STEADY.trip(second * SECOND, 20_000, 20_000) for second in (0, 20, 39)]))
 @few
 @given(compared(wild(), least=2))
-def test_it_wandered_as_far_as_is_proven(compared: tuple[Wandering, list[Reading]]) -> None:
+def test_the_drift_range_is_what_the_readings_prove(compared: tuple[Wandering, list[Reading]]) -> None:
     """By any two readings, also those that were left out; and no further than it did."""
     clock, readings = compared
     readings = list({reading.at_ns: reading for reading in readings}.values())
@@ -201,11 +199,11 @@ ERRORS = st.integers(1, 10_000_000) | st.integers(1, 100_000)
         unique_by=lambda reading: reading[0],
     )
 )
-def test_no_reading_is_contradicted_whatever_was_read(read: list[tuple[int, int, int]]) -> None:
+def test_no_reading_of_any_clock_is_contradicted(read: list[tuple[int, int, int]]) -> None:
     assert_contradicts_none([Reading(at * 10**6, at * 10**6 + ahead, error) for at, ahead, error in read])
 
 
-def test_a_reading_is_left_out_only_if_it_is_known_better_in_the_end() -> None:
+def test_only_superseded_readings_are_dropped() -> None:
     """Beyond the best two a third has nothing to say; when a fourth, poor one is there, it lies between, and has."""
     best = [Reading(0, 0, 50_000), Reading(10 * SECOND, 10 * SECOND, 50_000)]
     third = Reading(15 * SECOND, 15 * SECOND, 800_000)
@@ -214,7 +212,7 @@ def test_a_reading_is_left_out_only_if_it_is_known_better_in_the_end() -> None:
     assert OtherClock.of([*best, third, fourth]).readings == (*best, third, fourth)
 
 
-def test_what_is_left_open_is_told_beyond_the_readings() -> None:
+def test_the_error_grows_beyond_the_readings() -> None:
     """One reading says nothing of the rate; two say as much as their errors leave, and clocks may wander."""
     once = OtherClock.of([Reading(0, 0, 100)])
     assert once.there(SECOND).error_ns == pytest.approx(100 + MOST_RATE * SECOND, abs=2)
@@ -224,7 +222,7 @@ def test_what_is_left_open_is_told_beyond_the_readings() -> None:
     assert twice.there(20 * SECOND).error_ns == pytest.approx(1000 + (2000 / 10e9 + WANDER) * 10e9, abs=2)
 
 
-def test_many_instants_are_told_as_one_is() -> None:
+def test_arrays_of_instants_are_corrected_like_single_ones() -> None:
     """The array that logs are corrected by has, instant for instant, what the clock says of each."""
     readings = [Reading(10**16 + s * SECOND, s * (SECOND + 5000) + s * s, 1000 + s) for s in range(0, 100, 7)]
     other = OtherClock.of(readings)
@@ -272,7 +270,7 @@ def test_a_real_clock_is_read_over_a_real_connection() -> None:
     assert abs(reading.ahead_ns - shift_ns) <= reading.error_ns
 
 
-def test_the_shortest_of_the_round_trips_is_taken() -> None:
+def test_the_shortest_round_trip_is_used() -> None:
     """Asked as often as was wished, by a clock that jumps: the reading is that of the trip which took least."""
     took_ns = iter([9000, 100, 5000])
     now_ns = 0

@@ -68,7 +68,7 @@ def assert_survived(lived: Lived, users: int = 2) -> None:
     ("name", "task"),
     [("SMTP DATA", "SEND"), ("IMAP UID FETCH", "SYNC"), ("IMAP LOGOUT", "LOGOFF"), ("IMAP LIST", "LOGON")],
 )
-def test_an_error_in_a_task_is_that_users_recorded_failure(tmp_path: Path, name: str, task: str) -> None:
+def test_an_error_in_a_task_is_recorded_for_its_user(tmp_path: Path, name: str, task: str) -> None:
     """Its session is ended, the next one goes on; the event says where it was, and nothing of its text."""
     fault = once(name, 0, lambda: ZeroDivisionError(SECRET))
     lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
@@ -109,7 +109,7 @@ def test_the_run_is_invalid_and_the_server_is_not_blamed(tmp_path: Path) -> None
     assert lived.said("over")[0]["generator_failed"] == 1
 
 
-def test_a_shortage_in_a_task_is_no_lost_session(tmp_path: Path) -> None:
+def test_a_shortage_in_a_task_loses_no_session(tmp_path: Path) -> None:
     """A shortage in a submission is a failure of the task; the mailbox session goes on."""
     fault = once("SMTP CONNECT", 0, lambda: GeneratorFailed("no free local port (EADDRNOTAVAIL)"))
     lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
@@ -156,7 +156,7 @@ def breaking(name: str, of: type, monkeypatch: pytest.MonkeyPatch, when: Callabl
     monkeypatch.setattr(of, name, breaks)
 
 
-def test_an_error_in_what_a_driver_calls_ends_the_session_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_drivers_callback_ends_the_session_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An announcement that cannot be taken in: the mail is found after the next log-on."""
     inboxes: list[Inbox] = []
 
@@ -177,7 +177,7 @@ def test_an_error_in_what_a_driver_calls_ends_the_session_only(tmp_path: Path, m
     assert failure in summarise([lived.log]).verdict.defects
 
 
-def test_a_task_whose_session_we_broke_is_not_the_servers_failure(
+def test_a_session_broken_by_loadsim_is_not_the_servers_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command under way fails as the connection is given up; it is recorded as ours."""
@@ -201,7 +201,7 @@ def test_a_task_whose_session_we_broke_is_not_the_servers_failure(
     )
 
 
-def test_a_user_whose_own_state_is_broken_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_with_broken_state_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost by the generator; what was due until the end is skipped, and the others go on to it."""
     breaking("go_on", PendingActivities, monkeypatch, lambda agenda: agenda._user.number == 1 and agenda._begun > 10)
     lived = live(day_of(tmp_path, (SENDER, 3)), tmp_path)
@@ -261,7 +261,7 @@ def test_an_error_in_a_callback_of_the_loop_is_in_the_verdict(tmp_path: Path) ->
     assert verdict(lived)["validity"] == "invalid"
 
 
-def test_what_a_network_does_to_a_callback_is_no_fault_of_ours(
+def test_network_errors_in_callbacks_are_no_failure_of_the_generator(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Other errors in callbacks are logged by asyncio, as before."""
@@ -279,7 +279,7 @@ def test_what_a_network_does_to_a_callback_is_no_fault_of_ours(
     assert "ConnectionResetError" in caplog.text
 
 
-def test_an_error_in_the_beat_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_periodic_sampling_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples: list[Health] = []
 
     sample = Health.sample
@@ -298,7 +298,7 @@ def test_an_error_in_the_beat_does_not_end_it(tmp_path: Path, monkeypatch: pytes
     assert lived.tape.told["own_faults"] == {"internal error: IndexError": 1}
 
 
-def test_a_plan_does_not_swallow_a_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_fails_on_an_internal_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be a smaller load than the scenario's, and nobody would know."""
 
     async def broken(*_: Any) -> None:
@@ -314,7 +314,7 @@ def of_our_own(task: str, due_ms: float, kind: str, **more: Any) -> dict[str, An
     return done(task, due_ms, 1, outcome="generator", error=kind, **more)
 
 
-def test_several_kinds_are_named_with_their_numbers(tmp_path: Path) -> None:
+def test_several_kinds_are_named_with_their_counts(tmp_path: Path) -> None:
     """The most frequent first, and no endless list; those outside of the window count too."""
     tasks = [LOGGED_ON, of_our_own("LOGON", -50, "b"), *(done("READ", number, 5) for number in range(40))]
     tasks += [of_our_own("READ", 50 + number, "abcdd"[number]) for number in range(5)]
@@ -339,7 +339,9 @@ NO_MEMORY, NO_PORT = "no memory (ENOMEM)", "no free local port (EADDRNOTAVAIL)"
         ([NO_MEMORY, NO_PORT, *SHORTAGES.values(), "internal error: KeyError"], ["fault"]),  # not among those named
     ],
 )
-def test_only_a_lack_of_means_is_the_generators_limit(tmp_path: Path, kinds: list[str], causes: list[str]) -> None:
+def test_only_shortages_are_named_as_limits_of_the_generator(
+    tmp_path: Path, kinds: list[str], causes: list[str]
+) -> None:
     """A capacity search takes the cause `generator` for too large a load: a token or a plug-in that fails is none."""
     tasks = [LOGGED_ON, *(done("READ", number, 5) for number in range(40))]
     tasks += [of_our_own("READ", 50 + number, kind) for number, kind in enumerate(kinds)]
@@ -351,7 +353,7 @@ def test_only_a_lack_of_means_is_the_generators_limit(tmp_path: Path, kinds: lis
         assert summarise([log]).score["verdict"]["causes"] == causes
 
 
-def test_merged_logs_keep_what_each_engine_failed_at(tmp_path: Path) -> None:
+def test_merged_logs_keep_each_engines_failures(tmp_path: Path) -> None:
     """Facts of all of them add up; the client without any is valid by itself."""
     tasks = [done("READ", number, 5) for number in range(40)]
     header = {"users": 4, "machines": [{"client": "c1", "users": 2}, {"client": "c2", "users": 2}]}
@@ -370,7 +372,7 @@ def test_merged_logs_keep_what_each_engine_failed_at(tmp_path: Path) -> None:
     assert [client["lost_users"] for client in score["per_client"]] == [1, 0]
 
 
-def test_commands_that_we_failed_are_no_failures_of_the_server(tmp_path: Path) -> None:
+def test_commands_failed_by_loadsim_are_not_the_servers_failures(tmp_path: Path) -> None:
     """They are in the log, and in no count of the table."""
 
     def command(at: int, outcome: str) -> CommandFields:

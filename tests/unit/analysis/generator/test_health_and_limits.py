@@ -91,7 +91,7 @@ def test_every_figure_is_that_of_the_worst_engine(tmp_path: Path) -> None:
     }
 
 
-def test_a_share_of_a_core_counts_by_the_time_it_is_about(tmp_path: Path) -> None:
+def test_shares_of_a_core_are_weighted_by_time(tmp_path: Path) -> None:
     """One second at 10 % and, after a pause of the whole process, four at 60 %: 50 % on average."""
     samples = [sample(1, cpu_share=0.1), sample(5, cpu_share=0.6)]
     assert run_of(tmp_path, samples).score["generator"]["cpu_share"] == pytest.approx(0.5)
@@ -102,7 +102,7 @@ def blocked(lag_ms: int) -> list[int]:
     return [*range(lag_ms * 1000, 0, -10_000), *CALM[: 100 - lag_ms // 10]]
 
 
-def test_on_the_embedded_server_it_only_warns(tmp_path: Path) -> None:
+def test_a_late_generator_only_warns_on_the_embedded_server(tmp_path: Path) -> None:
     """The machine is shared by its nature: the figure is told, the status stays 0."""
     bad = [sample(at_s, [7000] * 100, cpu_share=0.9) for at_s in range(1, 101)]
     summary = run_of(tmp_path, bad, header={"embedded": True})
@@ -181,7 +181,9 @@ def test_the_generator_is_judged_at_the_percentile_of_a_criterion(
         ({"lag_p99_ms": None}, None, None),
     ],
 )
-def test_what_a_lag_may_be(limits: dict[str, Any], fastest_p95_ms: float | None, expected: float | None) -> None:
+def test_the_lag_limit_follows_the_fastest_task(
+    limits: dict[str, Any], fastest_p95_ms: float | None, expected: float | None
+) -> None:
     """5 ms, a tenth of the fastest scored task's 95th percentile, and never less than 2 ms unless it is asked for."""
     assert lag_limit_ms(replace(GeneratorLimits(), **limits), fastest_p95_ms) == expected
 
@@ -222,7 +224,7 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
         ),
     ],
 )
-def test_each_limit_by_its_own_case(
+def test_each_exceeded_limit_has_its_finding(
     late_p95_ms: float | None, engines: tuple[EngineHealth, ...], limits: dict[str, Any], expected: list[Finding]
 ) -> None:
     """Just within, just beyond, and switched off."""
@@ -255,7 +257,7 @@ SHARED = MachineHealth(
         (MachineHealth("c1"), None),
     ],
 )
-def test_what_should_be_known_of_a_machine(machine: MachineHealth, expected: Finding | None) -> None:
+def test_each_suspicious_machine_figure_has_its_warning(machine: MachineHealth, expected: Finding | None) -> None:
     """Each warning by its own case; none of them changes a verdict."""
     assert suspicious((machine,), (), embedded=False) == ([expected] if expected else [])
 
@@ -286,7 +288,7 @@ def write_machine(place: Path, cpu_share: float = 0.1) -> None:
     machine.close()
 
 
-def test_a_busy_machine_says_what_of_it_was_loadsim(tmp_path: Path) -> None:
+def test_a_busy_machine_states_loadsims_share(tmp_path: Path) -> None:
     """Two engines with 0.2 and 0.4 of a core took 30% of two cores; of an engine without samples, nothing is said."""
     for engines, code, share in (([0.2, 0.4], Code.CORES_BUSY_BY_OTHERS, 0.3), ([0.2, None], Code.CORES_BUSY, None)):
         samples = [[] if one is None else [sample(at_s, cpu_share=one) for at_s in (1, 2)] for one in engines]
@@ -298,14 +300,14 @@ def test_a_busy_machine_says_what_of_it_was_loadsim(tmp_path: Path) -> None:
         assert busy.values == {"busy_share": pytest.approx(0.93), "engines_share": share and pytest.approx(share)}
 
 
-def test_a_clock_that_was_set_is_told_once_for_each_machine() -> None:
+def test_a_clock_step_is_reported_once_per_machine() -> None:
     """By how much, and when; all engines of a machine see the same clock."""
     engine = replace(ENGINE, clock_steps=((33.2, -5000.0),))
     engines = (engine, replace(engine, name="c1.2"), replace(ENGINE, name="c2.1"))
     assert suspicious((), engines, embedded=False) == [finding(Code.CLOCK_SET, "c1", step_ms=-5000, at_s=33)]
 
 
-def test_a_loop_that_is_blocked_now_and_then_spoils_the_run(tmp_path: Path) -> None:
+def test_a_loop_that_blocks_now_and_then_invalidates_the_run(tmp_path: Path) -> None:
     """0.2 s in each of 30 seconds out of 100 are 6 % of the ticks."""
     samples = [sample(at_s, blocked(200) if 40 < at_s <= 70 else CALM) for at_s in range(1, 101)]
     summary = run_of(tmp_path, samples)

@@ -15,7 +15,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.timinglog.writer import TimingLogWriter
 
 
-def test_how_exactly_machines_started_together(tmp_path: Path) -> None:
+def test_each_machines_start_delay_is_stated(tmp_path: Path) -> None:
     """As the simulation has it, within what the answer says."""
     write_run(tmp_path / "run", 100_000)
     figures = summarise([tmp_path / "run"]).score["per_client"]
@@ -34,7 +34,7 @@ def test_clients_are_sorted_by_their_numbers() -> None:
         assert sorted(names, key=by_number) == wanted
 
 
-def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
+def test_lost_and_late_clients_are_in_the_table(tmp_path: Path) -> None:
     """A client of which no log came has lost all its users; of one whose log has no end, all are lost, too."""
     machines = [{"client": name, "users": users} for name, users in (("c1", 2), ("c2", 3), ("c3", 4))]
     header = {"users": 9, "machines": machines}
@@ -61,7 +61,7 @@ def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
     ]
 
 
-def test_each_client_is_judged_by_itself(tmp_path: Path) -> None:
+def test_each_client_is_judged_on_its_own(tmp_path: Path) -> None:
     """By the limits that the log states, not by what the others did: some users lost, too many, an engine late."""
     died = {"start_ns": START_NS}
     engines = {
@@ -90,9 +90,7 @@ def test_each_client_is_judged_by_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("about", "found"), [({}, "invalid"), ({"mode": "stress"}, "valid"), ({"embedded": True}, "valid")]
 )
-def test_no_client_is_called_invalid_for_what_only_warns_of_a_run(
-    tmp_path: Path, about: dict[str, Any], found: str
-) -> None:
+def test_what_only_warns_in_a_run_invalidates_no_client(tmp_path: Path, about: dict[str, Any], found: str) -> None:
     """In a closed loop, and on a server that is on the machine by design, a late event loop does not count."""
     for name in ("c1", "c2"):
         header = HEADER | {"client": name, "engine_users": 1, **about}

@@ -68,7 +68,7 @@ def test_a_burst_does_not_outrank_a_full_resource() -> None:
     )
 
 
-def test_what_was_not_measured_comes_last_and_is_not_empty() -> None:
+def test_unmeasured_resources_come_last_without_a_share() -> None:
     """A figure with gaps has no mean; if the resource has another figure, that one counts."""
     assert ranked(cpu_busy_share=None, memory_used_share=0.1) == [("memory", 0.1), ("processor", None)]
     assert ranked(memory_used_share=None, pressure_memory_some_share=0.0) == [("memory", 0.0)]
@@ -89,7 +89,7 @@ def test_other_probes_and_figures_are_no_resources() -> None:
     st.sampled_from(["cpu_busy_share", "server_cores_busy_share", "memory_used_share", "pressure_memory_some_share",
                      "disk_a_busy_share", "x"]),
     st.one_of(st.none(), st.floats(0, 1)))))  # fmt: skip
-def test_the_order_descends_and_each_resource_is_there_once(means: Mapping[str, Mapping[str, float | None]]) -> None:
+def test_resources_are_in_descending_order_without_repetition(means: Mapping[str, Mapping[str, float | None]]) -> None:
     probes = {probe: {name: statistics(mean) for name, mean in own.items()} for probe, own in means.items()}
     found = ranked_resources(probes, PLACES)
     shares = [-1.0 if one.mean is None else one.mean for one in found]
@@ -107,7 +107,7 @@ def _same(figure: str, resource: str) -> bool:
     return figure in figures.get(resource, ())
 
 
-def test_each_figure_is_one_of_the_probe() -> None:
+def test_each_named_figure_exists_in_the_probe() -> None:
     from virtual_runs import NOWHERE
 
     sample = open_probe(NOWHERE)
@@ -136,7 +136,7 @@ def log_of(
     ("server_here", "machine"),
     [(True, "c1, where the server is"), (False, "c1, where the server is not"), (None, "c1")],
 )
-def test_the_answer_says_whose_they_are(server_here: bool | None, machine: str, tmp_path: Path) -> None:
+def test_the_answer_names_the_machine_of_each_resource(server_here: bool | None, machine: str, tmp_path: Path) -> None:
     """The machine that samples may be one that only makes load."""
     log = log_of(tmp_path, server_here, {"cpu_busy_share": 0.875, "disk_sda_busy_share": 0.5})
     assert probe_places(log) == {"host": Placed("c1", server_here)}
@@ -157,7 +157,7 @@ def test_the_answer_says_whose_they_are(server_here: bool | None, machine: str, 
 
 
 @pytest.mark.parametrize(("others", "words"), [(1.5, "; others than the server took 75 %"), (0.05, "")])
-def test_a_processor_that_others_fill_is_not_the_servers(tmp_path: Path, others: float, words: str) -> None:
+def test_a_processor_filled_by_other_programs_is_not_the_servers(tmp_path: Path, others: float, words: str) -> None:
     """Who reads "processor 100 %" must not buy cores for other programs. A small part of them is not named."""
     shares = {"server_cores": 2.0, "server_cores_busy_share": 1.0, "server_cores_taken_by_others": others}
     summary = summary_of(log_of(tmp_path, True, {"cpu_busy_share": 0.8, **shares}))

@@ -80,7 +80,7 @@ def noise(seed: int, most: int) -> Queue:
         (lambda at: 100 if at < 30 else 0, "a rest of before the window, which is delivered in it"),
     ],
 )
-def test_a_queue_that_empties_is_met(queue: Queue, why: str, tmp_path: Path) -> None:
+def test_an_emptying_queue_meets_the_criterion(queue: Queue, why: str, tmp_path: Path) -> None:
     summary = judged(tmp_path, queue)
     assert not missed(summary), f"{why}: {found(summary)}"
     assert summary.verdict.passed
@@ -107,7 +107,7 @@ def test_a_queue_that_empties_is_met(queue: Queue, why: str, tmp_path: Path) -> 
         ),
     ],
 )
-def test_a_queue_that_does_not_empty_is_missed(
+def test_a_growing_queue_misses_the_criterion(
     queue: Queue, age: Queue, expected: set[str], why: str, tmp_path: Path
 ) -> None:
     summary = judged(tmp_path, queue, age)
@@ -115,13 +115,13 @@ def test_a_queue_that_does_not_empty_is_missed(
     assert summary.exit_status == 1
 
 
-def test_the_figures_of_a_build_up(tmp_path: Path) -> None:
+def test_a_build_up_lasts_between_the_samples_around_it(tmp_path: Path) -> None:
     """Above 50 recipients from 103 to 117 s, so from the sample at 102 s to that at 118 s. The least are all 0."""
     summary = judged(tmp_path, triangle(100, 200, 120))
     assert found(summary) == {"oldest_message_s": 0, "send_queue_build_up_s": 16, "send_queue_growth_s": 0}
 
 
-def test_a_build_up_at_the_end_has_the_time_to_deliver_it(tmp_path: Path) -> None:
+def test_a_build_up_at_the_end_lasts_until_it_could_be_delivered(tmp_path: Path) -> None:
     """From the sample at 589 s to the end of the window 11 s, and 100 recipients for 10 s."""
     summary = judged(tmp_path, lambda at: 100 if at >= 590 else 0)
     assert found(summary)["send_queue_build_up_s"] == pytest.approx(21.0)
@@ -140,7 +140,7 @@ QUIET = {"send_queue_build_up_s", "send_queue_growth_s"}
         (range(300), PER_S, {*LIMITS}, Code.NO_SAMPLES),
     ],
 )
-def test_what_was_not_measured_is_missed(
+def test_unmeasured_queues_miss_the_criterion(
     at_s: Sequence[int], per_s: float | None, expected: set[str], reason: Code, tmp_path: Path
 ) -> None:
     summary = judged(tmp_path, lambda _: 0, at_s=at_s, per_s=per_s)
@@ -164,7 +164,7 @@ def test_a_build_up_is_a_stretch_above_the_limit(queue: list[int]) -> None:
 
 
 @given(QUEUES)
-def test_growth_is_the_lower_bound_of_the_slope_of_the_least(queue: list[int]) -> None:
+def test_growth_is_the_lower_bound_of_the_slope_of_minima(queue: list[int]) -> None:
     """By numpy's regression, and by Student's t in the table of the NIST handbook: 2.896 for 99 % and 8 degrees."""
     values = np.array(queue) / 10
     (grown_s,) = {*growth_s(range(len(queue)), values, Window(0, len(queue)))}  # type: ignore[misc]
@@ -180,7 +180,7 @@ def test_the_growth_of_fewer_samples_than_parts_is_unknown() -> None:
 
 
 @given(st.lists(st.integers(1, 300), min_size=2, max_size=30), st.integers(0, 29))
-def test_build_ups_that_grow_are_no_growth_while_the_queue_empties(part: list[int], empty_at: int) -> None:
+def test_larger_build_ups_are_no_growth_while_the_queue_empties(part: list[int], empty_at: int) -> None:
     part[empty_at % len(part)] = 0
     values = np.array([number * length for number in range(1, 11) for length in part]) / 10
     grown_s = growth_s(range(len(values)), values, Window(0, len(values)))
@@ -189,7 +189,7 @@ def test_build_ups_that_grow_are_no_growth_while_the_queue_empties(part: list[in
 
 
 @pytest.mark.parametrize("load", [0.5, 0.8])
-def test_a_queue_with_room_is_met(load: float, tmp_path: Path) -> None:
+def test_a_simulated_queue_with_spare_capacity_meets_the_criterion(load: float, tmp_path: Path) -> None:
     """M/M/1 has a queue that empties: at 10 deliveries a second, above 50 recipients once in 1e5 samples at most."""
     rng = np.random.default_rng(round(load * 10))
     count = round(PER_S * LENGTH_S * 1.1)
@@ -205,7 +205,7 @@ def test_a_queue_with_room_is_met(load: float, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("load", [1.05, 1.3])
-def test_a_queue_of_an_overloaded_server_is_missed(load: float, tmp_path: Path) -> None:
+def test_a_simulated_overloaded_queue_misses_the_criterion(load: float, tmp_path: Path) -> None:
     """5 % more than it delivers: after 600 s, 30 s of throughput wait."""
     rng = np.random.default_rng(4)
     walk = np.cumsum(rng.poisson(PER_S * load, LENGTH_S) - rng.poisson(PER_S, LENGTH_S))

@@ -21,9 +21,7 @@ NUMBERS = st.lists(
 
 @settings(deadline=None)
 @given(numbers=NUMBERS, size=st.integers(1, 70), infinite=st.lists(st.integers(0, 3), min_size=5, max_size=5))
-def test_each_is_the_smallest_that_so_many_do_not_exceed(
-    numbers: list[tuple[int, int]], size: int, infinite: list[int]
-) -> None:
+def test_percentiles_are_nearest_ranks(numbers: list[tuple[int, int]], size: int, infinite: list[int]) -> None:
     """The definition, counted out in whole numbers; nothing of a group without numbers."""
     groups, values = np.array(numbers, np.int64).reshape(-1, 2).T
     grouped = Grouped()
@@ -40,7 +38,7 @@ def test_each_is_the_smallest_that_so_many_do_not_exceed(
                 assert math.isnan(one[group])
 
 
-def test_it_is_numpys_for_a_hundred_thousand_times() -> None:
+def test_percentiles_of_100000_times_are_numpys() -> None:
     """Of a spread as times have it."""
     random = np.random.default_rng(3)
     values = (10_000 * random.lognormal(0, 2, 100_000)).astype(np.uint32)

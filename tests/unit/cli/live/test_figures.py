@@ -42,7 +42,7 @@ def test_rates_and_percentiles_are_those_of_the_last_minute(tmp_path: Path) -> N
     assert (figures.phase, figures.share) == ("window", pytest.approx(124.2 / 300))
 
 
-def test_the_load_made_is_beside_the_planned_one(tmp_path: Path) -> None:
+def test_planned_and_made_tasks_are_counted(tmp_path: Path) -> None:
     """The plan has six READs and two SENDs a second; tasks outside the plan do not count."""
     figures = figures_of(tmp_path)
     assert (figures.due, figures.made) == (745 + 248, 2113 + 423)
@@ -58,7 +58,7 @@ def test_the_load_made_is_beside_the_planned_one(tmp_path: Path) -> None:
         ({}, 5.0),
     ],
 )
-def test_the_limit_of_the_event_loop_is_that_of_the_verdict(
+def test_the_lag_limit_is_that_of_the_verdict(
     tmp_path: Path, times: Mapping[str, Mapping[str, int]], limit_ms: float
 ) -> None:
     """10 % of the fastest scored task's 95th percentile, but from 2 to 5 ms; LOGON is not scored."""
@@ -66,7 +66,7 @@ def test_the_limit_of_the_event_loop_is_that_of_the_verdict(
     assert live.figures.lag_limit_ms == limit_ms
 
 
-def test_log_ons_are_last(tmp_path: Path) -> None:
+def test_log_ons_are_the_last_row(tmp_path: Path) -> None:
     """Where there are too few lines, the tasks of the day are seen."""
     tasks = {"LOGON": {"ok": 200}, "LOGOFF": {"ok": 1}} | dict(WORK.tasks)
     figures = live_run(tmp_path, replace(WORK, tasks=tasks)).figures
@@ -76,12 +76,12 @@ def test_log_ons_are_last(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("phase", "users_on", "share"), [("log-on", 50, 0.25), ("work", 200, 0.4), ("drain", 200, 1.0), ("over", 0, 1.0)]
 )
-def test_the_share_is_that_of_the_phase(tmp_path: Path, phase: str, users_on: int, share: float) -> None:
+def test_the_progress_is_that_of_the_phase(tmp_path: Path, phase: str, users_on: int, share: float) -> None:
     live = live_run(tmp_path, replace(WORK, phase=phase, at_s=120.0, users_on=users_on))
     assert live.figures.share == pytest.approx(share)
 
 
-def test_a_probe_keeps_its_first_figures(tmp_path: Path) -> None:
+def test_a_probe_shows_its_first_figures_throughout(tmp_path: Path) -> None:
     """With their newest values; names without end fill no memory."""
     live = live_run(tmp_path)
     for number in range(3):

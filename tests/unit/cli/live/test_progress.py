@@ -30,7 +30,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return shown
 
 
-def test_work_is_shown_on_a_terminal_alone(screen: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_a_terminal(screen: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
     with shown_share("Planning") as show:
         show(0.5)
         with shown_work("Merging"):
@@ -40,7 +40,7 @@ def test_work_is_shown_on_a_terminal_alone(screen: io.StringIO, capsys: pytest.C
     assert capsys.readouterr() == ("", "")
 
 
-def test_work_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_not_shown_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with shown_share("Planning") as show, shown_work("Merging"):
         show(0.5)
     assert capsys.readouterr() == ("", "")
@@ -53,7 +53,7 @@ def test_work_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> None
         (("compare", "--base", "a", "--new", "b", "--report", "r.html"), ("Comparing the runs", "Drawing the report")),
     ],
 )
-def test_long_logs_are_read_in_sight(
+def test_reading_long_logs_shows_progress(
     words: tuple[str, ...],
     titles: tuple[str, ...],
     screen: io.StringIO,

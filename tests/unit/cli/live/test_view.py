@@ -51,7 +51,7 @@ def cells(lines: list[str]) -> dict[str, list[str]]:
     return {first: rest for first, *rest in split}
 
 
-def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
+def test_the_screen_shows_all_figures(scenario: Scenario) -> None:
     """Phase and time left, users, rates, lateness by cause, the generator, failures by kind, tasks with their times."""
     lines = cells(drawn(figures_of(scenario, BEFORE, WORK)))
     assert lines["window"][-1] == "0:02:04 of the run's 0:05:00, 0:02:56 left"
@@ -116,14 +116,14 @@ def test_no_figure_is_ever_cut(scenario: Scenario, columns: int) -> None:
     assert columns < 48 or headings == list(whole)
 
 
-def test_a_late_event_loop_is_said_in_words(scenario: Scenario) -> None:
+def test_a_late_event_loop_is_named_in_words(scenario: Scenario) -> None:
     """Red alone is lost on a terminal without colours; READ's 22 ms make the limit."""
     late = replace(WORK, lag_p99_ms=8.4)
     (line,) = cells(drawn(figures_of(scenario, BEFORE, late)))["Generator"]
     assert line.startswith("event loop 8.4 ms late (99th percentile, now above the limit 2.2 ms of the window), ")
 
 
-def test_what_a_server_said_has_no_power_over_the_screen(scenario: Scenario) -> None:
+def test_server_texts_are_shown_without_markup(scenario: Scenario) -> None:
     """Its words are shown as they are, brackets and all; of many kinds the most frequent are named."""
     kinds = {"NO [bold red]x[/] [/nothing]": 9} | {f"45{number} RCPT": 1 for number in range(9)}
     lines = drawn(figures_of(scenario, replace(WORK, failures={"MOVE": kinds})))
@@ -158,7 +158,7 @@ def shown(
     return terminal.seen
 
 
-def test_a_terminal_is_drawn_on_and_left_as_it_was(scenario: Scenario) -> None:
+def test_a_terminal_is_restored_at_the_end(scenario: Scenario) -> None:
     """The cursor is hidden meanwhile and shown again; the last screen is wiped away."""
     seen = shown(scenario)
     assert "of 200 on" in seen and "\x1b[31m" in seen
@@ -166,7 +166,7 @@ def test_a_terminal_is_drawn_on_and_left_as_it_was(scenario: Scenario) -> None:
     assert seen.rstrip().endswith("\x1b[2K")
 
 
-def test_a_low_terminal_shows_what_matters_most(scenario: Scenario) -> None:
+def test_a_low_terminal_shows_the_most_important_lines(scenario: Scenario) -> None:
     """The last lines are never drawn, not even at the end, when they would stay."""
     seen = shown(scenario, lines=6)
     assert "of 200 on" in seen and "..." in seen
@@ -180,7 +180,7 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_lines(scenario: Scenario, env: 
     assert seen.splitlines() == ["window: 0 s, 199 of 200 users on, 5 tasks done, 1 failed, 0 messages in transit"]
 
 
-def test_a_terminal_that_takes_nothing_holds_up_nobody(scenario: Scenario) -> None:
+def test_a_blocked_terminal_does_not_block_the_run(scenario: Scenario) -> None:
     """Nobody reads it, and far more is drawn than fits into it: all is shown without waiting, the newest last."""
     with terminal_on_stderr() as terminal:
         with closing(RunView(quiet=False)) as view:
@@ -195,5 +195,5 @@ def test_a_terminal_that_takes_nothing_holds_up_nobody(scenario: Scenario) -> No
     assert terminal.seen.count("of 200 on") < 300
 
 
-def test_quiet_is_quiet(scenario: Scenario) -> None:
+def test_quiet_shows_nothing(scenario: Scenario) -> None:
     assert shown(scenario, quiet=True) == ""

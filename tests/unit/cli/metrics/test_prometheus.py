@@ -76,21 +76,21 @@ def test_every_phase_has_a_name() -> None:
     assert {*get_args(Stage), *PHASES, *PARTS} - {"load", "work"} <= set(RUN_PHASES)
 
 
-def test_what_is_not_known_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_figures_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     begun = samples(shown(tmp_path, capsys, LiveSnapshot("log-on", None, 200, 50, {}, 0, 0, 0.0)))
     names = {name for name, _ in begun}
     assert "loadsim_users" in names
     assert not names & {"loadsim_lag_p99_seconds", "loadsim_cpu_ratio", "loadsim_run_seconds"}
 
 
-def test_what_a_server_said_is_a_label_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_texts_are_escaped_in_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Quotes, backslashes and braces in it are escaped."""
     kind = 'NO "x\\" } 1'
     found = samples(shown(tmp_path, capsys, replace(WORK, failures={"MOVE": {kind: 3}})))
     assert value(found, "failures_total", task="MOVE", kind=kind) == 3
 
 
-def test_openmetrics_is_spoken_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_openmetrics_is_served_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is what Prometheus asks for first, and its parser is strict."""
     text = shown(tmp_path, capsys, WORK, accept="application/openmetrics-text; version=1.0.0")
     families = {family.name: family.type for family in openmetrics.text_string_to_metric_families(text)}
@@ -120,6 +120,6 @@ def test_the_reference_names_every_phase() -> None:
 
 
 @pytest.mark.parametrize("where", ["", "x", "127.0.0.1", "1:2:3", "::1", "65536", "-1", "a b:1", "[::1]"])
-def test_no_address(where: str) -> None:
+def test_a_malformed_listening_address_is_rejected(where: str) -> None:
     with pytest.raises(ConfigError, match=r"^--metrics: expected \[HOST:\]PORT such as 127\.0\.0\.1:8080, found "):
         listening_address("--metrics", where)

@@ -50,7 +50,7 @@ def test_a_hostile_text_is_shown_as_text(chromium: Browser) -> None:
         assert chromium.complaints == []
 
 
-def test_lost_news_are_told(chromium: Browser) -> None:
+def test_a_lost_connection_is_shown_with_its_time(chromium: Browser) -> None:
     """Without the server the page keeps what it had, and says from when."""
     with served(page_view()) as page:
         busy(page)
@@ -65,7 +65,7 @@ def test_lost_news_are_told(chromium: Browser) -> None:
         assert "960 done" in shown.text("#figures")  # the last answer: 760 tasks and 200 log-ons
 
 
-def test_charts_show_what_the_page_has_seen(chromium: Browser) -> None:
+def test_charts_show_the_points_since_the_page_was_opened(chromium: Browser) -> None:
     """Those of the load, then those of probes in the report's units; below zero and far above, too."""
     with served(page_view()) as page:
         busy(page)

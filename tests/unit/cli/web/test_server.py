@@ -30,7 +30,7 @@ def load(live: LiveRun, *seconds: int) -> None:
         live.snapshot(second(at_s, 10 * at_s), {})
 
 
-def test_the_page_has_no_data_and_runs_nothing_else(tmp_path: Path) -> None:
+def test_the_page_has_no_data_and_loads_no_other_address(tmp_path: Path) -> None:
     """Anyone who reaches the server may read it: figures, names and token are not in it, and no other address is."""
     with served(page_view()) as page:
         load(page.live, 61, 62)
@@ -58,7 +58,7 @@ def test_the_page_has_no_data_and_runs_nothing_else(tmp_path: Path) -> None:
         ({"Authorization": "Bearer \xff\xfe"}, 401),
     ],
 )
-def test_only_the_page_gets_the_state(headers: dict[str, str | None], status: int) -> None:
+def test_the_state_needs_the_pages_token(headers: dict[str, str | None], status: int) -> None:
     """It has the token. Others get a line without data, and no site may read an answer."""
     with served(page_view()) as page:
         load(page.live, 61, 62)
@@ -85,7 +85,7 @@ def test_only_the_page_gets_the_state(headers: dict[str, str | None], status: in
         ("GET", "/state?page=a&version=1&other=1", 404),
     ],
 )
-def test_there_is_nothing_else(tmp_path: Path, method: str, path: str, status: int) -> None:
+def test_other_requests_are_rejected(tmp_path: Path, method: str, path: str, status: int) -> None:
     """Neither a path nor a method nor a query that a page does not send."""
     with served(page_view()) as page:
         load(page.live, 61)
@@ -139,7 +139,7 @@ def test_connections_are_bounded() -> None:
         assert raw(page, good).startswith(b"HTTP/1.0 200 ")
 
 
-def test_a_page_waits_for_news(tmp_path: Path) -> None:
+def test_a_request_for_the_state_waits_for_a_change(tmp_path: Path) -> None:
     """It is answered when there is some, and the end is news."""
     with served(page_view()) as page:
         version = page.state()["version"]
@@ -191,7 +191,7 @@ def test_the_end_waits_until_an_open_page_has_the_result(tmp_path: Path) -> None
     assert "score" in last[0]["result"]["headline"]
 
 
-def test_texts_are_bounded_and_printable(tmp_path: Path) -> None:
+def test_texts_of_the_state_are_bounded_and_printable(tmp_path: Path) -> None:
     """A server that fails each task in its own words, at length and with controls, fills no page."""
     view = page_view()
     words = {f"5{number:05d} \x1b[31m<script>{'x' * 5000}": number for number in range(1, 3000)}

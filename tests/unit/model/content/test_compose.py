@@ -117,7 +117,7 @@ def test_a_forward_labels_what_a_header_can_have(part: Part, labels: tuple[str, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_text_has_its_published_size(kind: str) -> None:
+def test_texts_have_their_published_sizes(kind: str) -> None:
     """The decoded text is exactly 1, 2 or 4 KB, whether it is plain ASCII or quoted-printable UTF-8."""
     charsets = Counter()
     for message in many(kind, 48):
@@ -131,7 +131,7 @@ def test_text_has_its_published_size(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FILE_BYTES)
-def test_file_has_its_published_size_and_type(kind: str) -> None:
+def test_files_have_their_published_sizes_and_types(kind: str) -> None:
     """Each kind has one file of the right type, within 1 % of its size, in four variants or more."""
     for message in many(kind, 20):
         _, file = leaves(parse(message))
@@ -143,7 +143,7 @@ def test_file_has_its_published_size_and_type(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FILE_BYTES)
-def test_file_opens_in_its_program(kind: str) -> None:
+def test_files_open_in_their_programs(kind: str) -> None:
     """openpyxl, python-docx and Pillow read every variant of what is attached, and find something in it."""
     contents = {base64.b64decode(as_found(message)) for message in many(kind, 30)}
     assert len(contents) >= 4
@@ -166,7 +166,7 @@ def test_file_opens_in_its_program(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_evidence_is_in_the_message(kind: str) -> None:
+def test_each_message_has_its_tag(kind: str) -> None:
     """The tag parses back, and its digest is SHA-256 of what follows the first empty line."""
     for message in many(kind, 20):
         tag = MessageTag.parse(str(parse(message)[HEADER]))
@@ -177,7 +177,7 @@ def test_evidence_is_in_the_message(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lines_are_what_mail_allows(kind: str) -> None:
+def test_lines_conform_to_rfc_5322(kind: str) -> None:
     """CRLF and nothing else, at most 76 characters, ASCII, no spaces before a line's end.
 
     Longer are the tag, and the one media type that cannot be folded but at its beginning.
@@ -193,7 +193,7 @@ def test_lines_are_what_mail_allows(kind: str) -> None:
         assert message.isascii()
 
 
-def test_header_says_who_when_and_what() -> None:
+def test_headers_have_sender_date_recipients_and_subject() -> None:
     parsed = parse(compose())
     assert parsed["Date"].datetime == datetime.fromtimestamp(SENT_US // 1_000_000, UTC)
     assert parsed["From"].addresses[0].addr_spec == "user17@loadsim.example"
@@ -249,13 +249,13 @@ def test_any_subject_comes_back(subject: str) -> None:
         {"id": "1>\r\nX: y"},
     ],
 )
-def test_what_cannot_stand_in_a_header_is_refused(changed: dict[str, Any]) -> None:
+def test_invalid_header_values_are_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=":"):
         compose(**changed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_arguments_same_message(kind: str) -> None:
+def test_equal_arguments_make_equal_messages(kind: str) -> None:
     """Another instance makes the same bytes, prepared or not, whatever was made before; another seed others."""
     wanted = compose(Contents(5), kind=kind)
     other = Contents(5)
@@ -264,7 +264,7 @@ def test_same_arguments_same_message(kind: str) -> None:
     assert compose(Contents(6), kind=kind) != wanted
 
 
-def test_body_belongs_to_the_id() -> None:
+def test_the_body_follows_from_the_id() -> None:
     one = compose(id="n4.4", kind="upsXLatt")
     two = compose(id="n4.4", kind="upsXLatt", run="other", sent_us=5, to=["x@loadsim.example"])
     assert one.split(b"\r\n\r\n", 1)[1] == two.split(b"\r\n\r\n", 1)[1]
@@ -272,7 +272,7 @@ def test_body_belongs_to_the_id() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "least"), [("ups1K", 200), ("ups2K", 110), ("ups4K", 110), ("ups10Kat", 700)])
-def test_bodies_are_many_and_natural(kind: str, least: int) -> None:
+def test_bodies_vary_and_resemble_natural_text(kind: str, least: int) -> None:
     """Hundreds of different bodies; words and compressibility like those of text, a few words far ahead."""
     bodies = {message.split(b"\r\n\r\n", 1)[1] for message in many(kind, 800)}
     assert len(bodies) >= least
@@ -284,7 +284,7 @@ def test_bodies_are_many_and_natural(kind: str, least: int) -> None:
     assert counts[0] > 3 * counts[20] > 6 * counts[200]
 
 
-def test_bodies_hold_lines_that_trip_the_careless() -> None:
+def test_bodies_have_lines_that_need_escaping() -> None:
     """Some lines begin with a dot (one is nothing but a dot), "* " or "From "."""
     lines = {line for message in many("ups4K") for line in message.split(b"\r\n\r\n", 1)[1].split(b"\r\n")}
     assert b"." in lines
@@ -312,7 +312,7 @@ def test_answers_are_threaded(how: str) -> None:
         ("", "reply", "Re:"),
     ],
 )
-def test_marks_do_not_pile_up(subject: str, how: str, wanted: str) -> None:
+def test_subject_prefixes_do_not_accumulate(subject: str, how: str, wanted: str) -> None:
     assert parse(compose(answers=Answered("<a@b>", subject, how)))["Subject"].strip() == wanted
 
 
@@ -371,7 +371,7 @@ FOREIGN = [f"n17.{at}" for at in range(40)]
         (compose(), Contents(43)),
     ],
 )
-def test_a_part_with_other_bytes_is_not_as_it_was_sent(message: bytes, contents: Contents) -> None:
+def test_a_part_with_other_bytes_is_altered(message: bytes, contents: Contents) -> None:
     """Of each kind, new or an answer. A server may drop the last line's end, and MAPI decodes texts."""
     tag, parts = tagged_parts(message)
     for at, (part, data) in enumerate(parts):
@@ -391,7 +391,7 @@ def test_a_part_with_other_bytes_is_not_as_it_was_sent(message: bytes, contents:
 
 
 @pytest.mark.parametrize("kind", [kind for kind, spec in KINDS.items() if spec.attached])
-def test_another_file_of_its_kind_is_not_what_was_forwarded(kind: str) -> None:
+def test_another_file_in_a_forward_is_altered(kind: str) -> None:
     """A server that states its fields otherwise than to the sender, as in capitals, changes nothing."""
     message, contents = answer("forward", kind)
     tag, (_, (part, data)) = tagged_parts(message)
@@ -403,7 +403,7 @@ def test_another_file_of_its_kind_is_not_what_was_forwarded(kind: str) -> None:
     assert not contents.is_altered(tag, stated, data, is_text=False, alone=False)
 
 
-def test_what_a_message_of_another_seed_has_is_not_known(kind: str = "upsWDatt") -> None:
+def test_parts_of_another_seed_cannot_be_compared(kind: str = "upsWDatt") -> None:
     """Of its parts alone; a text that is the whole body has the digest of the tag."""
     message = compose(kind=kind)
     tag = MessageTag.parse(str(parse(message)[HEADER]))
@@ -413,7 +413,7 @@ def test_what_a_message_of_another_seed_has_is_not_known(kind: str = "upsWDatt")
 
 
 @pytest.mark.parametrize("size_bytes", [3000, 40_000])
-def test_a_message_of_a_stated_size_is_compared_if_it_is_a_text(size_bytes: int) -> None:
+def test_sized_messages_are_compared_if_they_are_texts(size_bytes: int) -> None:
     message = initial(3, kind="sized", size_bytes=size_bytes)
     tag, parts = tagged_parts(message)
     for at, (part, data) in enumerate(parts):

@@ -40,7 +40,7 @@ def test_mounts_are_read_as_the_kernel_writes_them(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("path", [Path("/"), Path("/proc"), Path(__file__).parent])
-def test_a_directory_lies_where_df_says(path: Path) -> None:
+def test_the_file_system_of_a_path_is_that_of_df(path: Path) -> None:
     """Of the root, of a file system of the kernel's, and of these tests.
 
     The kernel does not list the mount of a chroot's root: df then guesses another one.

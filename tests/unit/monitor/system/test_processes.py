@@ -49,7 +49,7 @@ def child() -> Iterator[Child]:
         made.process.communicate()
 
 
-def test_a_process_is_that_of_psutil() -> None:
+def test_figures_of_a_process_are_those_of_psutil() -> None:
     """Its time lies between two readings around psutil's own; a process that has ended is None."""
     with child() as waiting:
         waiting.does(working(0.05))
@@ -107,7 +107,7 @@ class Kernel:
 
 @pytest.mark.slow
 @given(data=st.data())
-def test_all_time_counts_once(data: st.DataObject) -> None:
+def test_all_cpu_time_counts_once(data: st.DataObject) -> None:
     """Processes begin, work and end between and during readings, and numbers are used again: the sum is exact."""
     quiet = False
 
@@ -141,7 +141,7 @@ def test_all_time_counts_once(data: st.DataObject) -> None:
     assert times.processes == kernel.processes
 
 
-def test_an_orphan_takes_nothing_from_others() -> None:
+def test_an_orphans_cpu_time_stays_its_own() -> None:
     """Its time is that of the process that adopts it; that of its parent's parent grows by the parent's time only."""
     kernel = Kernel(lambda kernel: None)
     kernel.fork(INIT, 2)
@@ -159,7 +159,7 @@ def test_an_orphan_takes_nothing_from_others() -> None:
     assert times.take() == {INIT: 7, 2: 0}
 
 
-def test_a_parent_that_ignores_its_children_has_no_time_taken_off_for_long() -> None:
+def test_cpu_time_of_ignored_children_is_not_subtracted_later() -> None:
     """The kernel drops the time of such children (times(2)); a later child's time counts in full."""
     kernel = Kernel(lambda kernel: None)
     kernel.fork(INIT, 2)

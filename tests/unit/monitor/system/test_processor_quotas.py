@@ -35,7 +35,7 @@ def here() -> str:
     return next(line for line in lines if line.startswith("0::")).removeprefix("0::").lstrip("/")
 
 
-def test_the_use_of_a_quota_is_of_the_time_that_it_allows(tmp_path: Path) -> None:
+def test_use_is_a_share_of_the_allowed_time(tmp_path: Path) -> None:
     """1.5 s of CPU time in a second at a quota of two cores is three quarters, on any machine."""
     group = tmp_path / here()
     written(group, max="200000 100000", stat=stat(10, 100, 20, 3))
@@ -71,7 +71,7 @@ def test_a_quota_that_is_set_later_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "reset", [{"periods": 5}, {"throttled_periods": 1}, {"throttled_s": 0.5}, {"used_s": 2}, {"at_ns": 0}]
 )
-def test_counters_that_begin_again_have_no_figures(reset: dict[str, float]) -> None:
+def test_reset_counters_have_no_figures(reset: dict[str, float]) -> None:
     before = QuotaUse(0, 1, 10, 5, 1, 3)
     grown = {"at_ns": 10**9, "cores": 1, "periods": 20, "throttled_periods": 6, "throttled_s": 2, "used_s": 4}
     assert quota_figures(before, QuotaUse(**grown))["quota_busy_share"] == 1  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ int main(void) {
 
 
 @pytest.mark.system
-def test_the_fields_are_where_the_kernel_writes_them(tmp_path: Path) -> None:
+def test_the_structure_has_the_kernels_layout(tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text(IN_C)
     subprocess.run(["cc", "-o", tmp_path / "a", tmp_path / "a.c"], check=True)
     output = subprocess.run([tmp_path / "a"], check=True, capture_output=True, text=True).stdout
@@ -30,7 +30,7 @@ def test_the_fields_are_where_the_kernel_writes_them(tmp_path: Path) -> None:
     assert ctypes.sizeof(_Timex) >= size_bytes
 
 
-def test_both_clocks_are_read_at_one_moment() -> None:
+def test_both_clocks_are_read_together() -> None:
     """Between two readings of each; the error is stated only if a service keeps the clock."""
     before_ns, wall_before_ns = time.monotonic_ns(), time.time_ns()
     sample = wall_clock_sample()

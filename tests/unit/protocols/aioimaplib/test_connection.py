@@ -171,7 +171,7 @@ def test_a_part_of_any_size_is_one_literal(size_bytes: int) -> None:
     assert result_of({"UID FETCH": fetched}, reading) == part
 
 
-async def test_an_idle_session_keeps_nothing_of_what_is_pushed() -> None:
+async def test_an_idle_session_keeps_no_pushed_data() -> None:
     """The library queues it, and no reader takes it."""
     pushed = b"".join(b"* %d EXISTS\r\n" % number for number in range(4, 2000))
     async with server({"IDLE": b"+ idling\r\n" + pushed}) as (endpoint, _):
@@ -189,7 +189,7 @@ async def test_an_idle_session_keeps_nothing_of_what_is_pushed() -> None:
 
 
 @pytest.mark.parametrize("capabilities", [CAPABILITIES, b"* CAPABILITY IMAP4rev1\r\n"], ids=["IDLE", "NOOP"])
-async def test_the_watch_goes_on_by_itself(capabilities: bytes) -> None:
+async def test_the_watch_is_renewed(capabilities: bytes) -> None:
     """IDLE or NOOP is sent again and again; a call in between works, and a refusal is the observer's."""
     answers = {"CAPABILITY": capabilities}
     async with server(answers) as (endpoint, _):
@@ -246,7 +246,7 @@ def test_a_password_that_the_server_echoes_is_masked() -> None:
     assert str(failure) == "NO LOGIN: NO *** or ***"
 
 
-async def test_mail_announced_in_the_answer_to_a_fetch_is_heard() -> None:
+async def test_mail_announced_in_the_answer_to_a_fetch_is_noticed() -> None:
     """The library loses an EXISTS that comes while it waits for a FETCH."""
     ear = Ear()
 
@@ -268,7 +268,7 @@ def test_quoted_strings_are_as_the_server_sent_them() -> None:
     assert result_of(answers, call) == Part("1", "text/plain", 3, "a * b", "7bit")
 
 
-async def test_an_error_of_ours_is_the_generators() -> None:
+async def test_an_internal_error_is_generator_failed() -> None:
     """It ends this user's session, and escapes neither to the caller nor into asyncio."""
 
     class Broken(Ear):

@@ -61,7 +61,7 @@ async def failures(*calls: asyncio.Future[Answer]) -> list[BaseException]:
     return [each for each in found if isinstance(each, BaseException)]
 
 
-async def test_a_lost_connection_fails_everything_under_way_at_once() -> None:
+async def test_a_lost_connection_fails_all_commands_under_way() -> None:
     """Three commands wait, the server goes: three `ServerLost`, one loss told, and nothing can be sent any more."""
 
     async def script(peer: Peer) -> None:
@@ -87,7 +87,7 @@ async def test_a_lost_connection_fails_everything_under_way_at_once() -> None:
     ]
 
 
-async def test_bye_is_the_reason() -> None:
+async def test_bye_is_the_reason_of_a_loss() -> None:
     """After BYE nothing more is sent, and what waits fails with what the server said."""
 
     async def script(peer: Peer) -> None:
@@ -106,7 +106,7 @@ async def test_bye_is_the_reason() -> None:
         assert str(failure) == "BYE: shutting down"
 
 
-async def test_answers_find_their_commands_in_any_order() -> None:
+async def test_answers_are_matched_to_commands_in_any_order() -> None:
     """Pipelined commands may be answered out of order; each has the data that came while it was under way."""
 
     async def script(peer: Peer) -> None:
@@ -126,7 +126,7 @@ async def test_answers_find_their_commands_in_any_order() -> None:
     assert not client.broken
 
 
-async def test_a_select_under_way_separates_the_folders() -> None:
+async def test_data_before_the_end_of_a_select_is_no_data_of_later_commands() -> None:
     """What came before the end of a SELECT is no data of a command that was sent behind it."""
 
     async def script(peer: Peer) -> None:
@@ -234,7 +234,7 @@ async def test_idle_may_last_longer_than_a_command() -> None:
         assert isinstance(failure, ServerSilent)
 
 
-async def test_a_refused_literal_lets_the_next_command_go() -> None:
+async def test_a_refused_literal_releases_the_next_command() -> None:
     """NO instead of "+" is the command's end; what was held back behind the literal is sent then."""
 
     async def script(peer: Peer) -> None:
@@ -262,7 +262,7 @@ async def test_a_refused_literal_lets_the_next_command_go() -> None:
 @pytest.mark.parametrize(
     ("free", "size", "waits"), [(-1, 10, True), (4096, 4096, False), (4096, 4097, True), (1 << 60, 90_000, False)]
 )
-async def test_a_literal_travels_with_its_command_where_that_is_allowed(free: int, size: int, waits: bool) -> None:
+async def test_a_literal_is_sent_with_its_command_where_allowed(free: int, size: int, waits: bool) -> None:
     """LITERAL+ and LITERAL- (RFC 7888) save the wait for a continuation."""
     body = b"x" * size
 
@@ -284,7 +284,7 @@ async def test_a_literal_travels_with_its_command_where_that_is_allowed(free: in
 
 @pytest.mark.parametrize("echo", [b'se"cret-\\1', b'se\\"cret-\\\\1', PLAIN, b64encode(b'se"cret-\\1')])
 @pytest.mark.parametrize("capabilities", [b"AUTH=PLAIN SASL-IR", b"AUTH=PLAIN", b""])
-async def test_a_password_is_never_repeated(echo: bytes, capabilities: bytes) -> None:
+async def test_a_password_is_in_no_error(echo: bytes, capabilities: bytes) -> None:
     """A server that quotes what it was sent, in any form, does not bring the password into an error."""
 
     async def script(peer: Peer) -> None:
@@ -308,7 +308,7 @@ async def test_a_password_is_never_repeated(echo: bytes, capabilities: bytes) ->
     assert caught.value.kind == f"NO [AUTHENTICATIONFAILED] {'AUTHENTICATE' if capabilities else 'LOGIN'}"
 
 
-async def test_a_disabled_login_is_respected() -> None:
+async def test_logindisabled_is_respected() -> None:
     """LOGINDISABLED (RFC 9051 section 6.2.3): no password is sent."""
 
     async def script(peer: Peer) -> None:
@@ -320,7 +320,7 @@ async def test_a_disabled_login_is_respected() -> None:
             await Client().log_on(endpoint, ACCOUNT)
 
 
-async def test_a_refusal_beside_a_disabled_login_may_be_for_the_lack_of_tls() -> None:
+async def test_a_refusal_with_logindisabled_suggests_tls() -> None:
     """A server may offer AUTH=PLAIN without TLS, and then refuse it."""
 
     async def script(peer: Peer) -> None:
@@ -335,7 +335,7 @@ async def test_a_refusal_beside_a_disabled_login_may_be_for_the_lack_of_tls() ->
     assert "server.imap.tls" in advice and ACCOUNT.login in advice
 
 
-async def test_capabilities_count_after_the_log_on() -> None:
+async def test_capabilities_are_those_after_log_on() -> None:
     """What the greeting does not say is asked for; what is offered after the log-on is what counts."""
 
     async def script(peer: Peer) -> None:
@@ -466,7 +466,7 @@ async def test_a_server_without_tls_is_refused(localhost: tuple[Path, ssl.SSLCon
 
 @pytest.mark.parametrize("injected", [b"* CAPABILITY IMAP4rev1 AUTH=PLAIN\r\n", b"* OK half a li", b"t3 OK\r\n"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_data_in_the_clear_behind_starttls_is_refused(
+def test_plaintext_after_starttls_is_refused(
     injected: bytes, loop: str, localhost: tuple[Path, ssl.SSLContext]
 ) -> None:
     """What somebody put behind the server's OK is not taken for the server's word in TLS (CVE-2011-0411)."""

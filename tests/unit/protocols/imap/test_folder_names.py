@@ -38,7 +38,7 @@ def named(line: bytes, settings: FolderSettings = OF_SERVER, uses: Sequence[tupl
         (JAMES, "a%2Fb/100%25", "a/b.100%"),
     ],
 )
-def test_names_both_ways(line: bytes, folder: str, name: str) -> None:
+def test_folders_and_server_names_are_mapped_both_ways(line: bytes, folder: str, name: str) -> None:
     names = named(line)
     assert names.on_server(folder) == name
     assert names.folder(name) == folder
@@ -55,7 +55,7 @@ def test_names_both_ways(line: bytes, folder: str, name: str) -> None:
         (CYRUS, "INBOX."),
     ],
 )
-def test_folders_of_others_are_none_of_the_user(line: bytes, name: str) -> None:
+def test_folders_of_other_users_are_ignored(line: bytes, name: str) -> None:
     """They are neither listed nor counted, and so never deleted."""
     assert named(line).folder(name) is None
 
@@ -78,17 +78,17 @@ def test_special_uses_name_sent_and_trash() -> None:
 
 
 @pytest.mark.parametrize("name", ["INBOX", "INBOX.Folder 07", "INBOX.Calendar", "user.other", "INBOX.Deleted Items"])
-def test_special_uses_that_would_confuse_are_ignored(name: str) -> None:
+def test_ambiguous_special_uses_are_ignored(name: str) -> None:
     """A folder that loadsim uses for something else, or that is another user's, is not the folder for sent mail."""
     assert named(CYRUS, uses=[(name, "\\sent")]).on_server(SENT_ITEMS) == "INBOX.Sent Items"
 
 
-def test_one_folder_for_two_uses_is_taken_for_the_first() -> None:
+def test_one_folder_with_two_uses_has_the_first() -> None:
     names = named(JAMES, uses=[("All", "\\sent"), ("All", "\\trash")])
     assert (names.on_server(SENT_ITEMS), names.on_server(DELETED_ITEMS)) == ("All", "Deleted Items")
 
 
-def test_settings_come_before_the_server() -> None:
+def test_settings_override_the_server() -> None:
     settings = FolderSettings(prefix="Mail/", sent="Out/Sent", calendar="Diary")
     names = named(CYRUS_ALT, settings, [("Sent", "\\sent"), ("Mail/Bin", "\\trash")])
     assert names.on_server(SENT_ITEMS) == "Mail/Out/Sent"
@@ -97,7 +97,7 @@ def test_settings_come_before_the_server() -> None:
     assert names.folder("Sent") is None  # not below the prefix
 
 
-def test_no_hierarchy() -> None:
+def test_without_a_hierarchy_nested_folders_are_refused() -> None:
     """Folders within folders are refused there, others have their names, even with a "/" in it."""
     names = named(b'* NAMESPACE (("" NIL)) NIL NIL')
     assert names.on_server("Folder 01") == "Folder 01"
@@ -118,7 +118,7 @@ USES = st.lists(
     levels=st.lists(LEVEL, min_size=1, max_size=3),
     uses=USES,
 )
-def test_names_and_folders_are_one_to_one(
+def test_each_server_name_has_one_folder(
     prefix: str, separator: str, levels: list[str], uses: list[tuple[str, str]]
 ) -> None:
     """Every name of the user's own that a server lists is addressed by exactly this name."""
@@ -139,7 +139,7 @@ def test_names_and_folders_are_one_to_one(
     separator=st.sampled_from(["/", ".", "%", "="]),
     uses=USES,
 )
-def test_folders_and_names_are_one_to_one(folder: str, separator: str, uses: list[tuple[str, str]]) -> None:
+def test_each_folder_has_one_server_name(folder: str, separator: str, uses: list[tuple[str, str]]) -> None:
     """Every folder of loadsim's is found again under its name."""
     names = names_of(OF_SERVER, Namespaces((Namespace("", separator),), ()), tuple(uses))
     assert names.folder(names.on_server(folder)) == folder
@@ -166,7 +166,7 @@ def test_extensions_of_namespaces_are_skipped() -> None:
     assert found == Namespaces((Namespace("", "/"),), ())
 
 
-def test_a_server_that_refuses_leaves_the_names_to_the_settings() -> None:
+def test_after_a_refused_namespace_settings_decide() -> None:
     """NAMESPACE and LIST may be refused though they are offered."""
     asked: list[tuple[str, ...]] = []
 
@@ -180,7 +180,7 @@ def test_a_server_that_refuses_leaves_the_names_to_the_settings() -> None:
 
 
 @pytest.mark.parametrize("use", ["\\all", "\\flagged", "\\important"])
-def test_a_folder_that_shows_messages_of_others_is_no_folder(use: str) -> None:
+def test_virtual_folders_are_ignored(use: str) -> None:
     async def ask(*command: str) -> Sequence[Response]:
         return [ListEntry(frozenset({use}), "/", "All"), ListEntry(frozenset({"\\archive"}), "/", "Archive")]
 
@@ -188,7 +188,7 @@ def test_a_folder_that_shows_messages_of_others_is_no_folder(use: str) -> None:
     assert (names.folder("All"), names.folder("Archive")) == (None, "Archive")
 
 
-def test_nothing_is_asked_that_is_not_offered() -> None:
+def test_only_offered_commands_are_sent() -> None:
     async def ask(*command: str) -> Sequence[Response]:
         raise AssertionError(command)
 

@@ -41,13 +41,13 @@ def refused(work: Callable[[], object]) -> None:
         work()
 
 
-def test_a_text_is_short_and_on_one_line() -> None:
+def test_a_server_text_is_one_short_line() -> None:
     """Encoded words, of whatever character set, stay encoded."""
     assert text_of(b"=?idna?q?x?=\r\n \xff\0 y") == "=?idna?q?x?= \ufffd y"
     assert text_of(b"x" * 60_000) == "x" * LONGEST_TEXT_BYTES
 
 
-def test_only_a_short_section_is_looked_into_for_evidence() -> None:
+def test_only_a_short_section_is_searched_for_a_tag() -> None:
     """Our header has fewer than 200 characters: what is much longer is not ours, and not taken apart."""
     section = b"X-LoadSim: run=r; from=1; id=n1.1; kind=k; sent=5; body=b"
     for data, ours in ((section, True), (section + b";" * 5_000_000, False)):
@@ -112,7 +112,7 @@ def test_deep_structures_raise_no_recursion_error() -> None:
     ],
     ids=lambda raw: raw[:40].decode(),
 )
-def test_what_the_protocol_or_sense_forbids_is_refused(raw: bytes) -> None:
+def test_invalid_responses_are_protocol_errors(raw: bytes) -> None:
     """Numbers out of bounds, NIL where a value must stand, words without end: the protocol error and no more."""
     refused(lambda: parse(raw))
 
@@ -139,13 +139,13 @@ EVERYTHING = NumberSet(((1, 4_294_967_295),))
     ],
     ids=lambda value: value[:40].decode() if isinstance(value, bytes) else "",
 )
-def test_a_few_bytes_are_held_as_a_few_numbers(raw: bytes, found: object) -> None:
+def test_a_long_set_in_few_bytes_takes_little_memory(raw: bytes, found: object) -> None:
     """The largest numbers of the protocol are read; a range is held as its ends, however long it is."""
     assert parse(raw) == found
 
 
 @pytest.mark.parametrize("mark", [b"{4294967295}", b"~{4294967295}", b"{999999999999999}", b"{67108865}"])
-def test_a_literal_too_large_is_refused_when_it_is_announced(mark: bytes) -> None:
+def test_a_too_large_literal_is_refused_when_announced(mark: bytes) -> None:
     """Without waiting for it; of one within the limit, as many bytes are held as have arrived."""
     refused(lambda: list(ImapWire().feed(b"* 1 FETCH (BODY[1] " + mark + b"\r\n")))
     wire = ImapWire()
@@ -176,7 +176,7 @@ def test_a_set_of_ranges_is_the_set_of_its_numbers(ranges: Sequence[tuple[int, i
     assert all(later[0] > earlier[1] + 1 for earlier, later in pairwise(found.ranges))
 
 
-def test_a_large_set_is_not_gone_through() -> None:
+def test_a_large_set_is_not_enumerated() -> None:
     """Its size and members cost nothing; to go through it is refused."""
     everything = numbers_of("1:4294967295")
     assert everything.size == 4_294_967_295

@@ -56,7 +56,7 @@ async def many(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "TLS"])
-async def test_many_responses_are_taken_in_over_many_turns(secured: bool, tmp_path) -> None:  # type: ignore[no-untyped-def]
+async def test_many_responses_are_processed_over_many_loop_iterations(secured: bool, tmp_path) -> None:  # type: ignore[no-untyped-def]
     """In their order, and no more than a few in one turn of the loop; afterwards the connection reads on."""
     ca_file, context = certificate(tmp_path, "IP:127.0.0.1") if secured else (None, None)
 
@@ -74,7 +74,7 @@ async def test_many_responses_are_taken_in_over_many_turns(secured: bool, tmp_pa
         connection.abort()
 
 
-async def test_what_came_before_the_end_is_taken_in_before_it() -> None:
+async def test_responses_before_the_end_are_processed_before_it() -> None:
     """The server goes with responses still waiting for their turn: they and the answer count."""
     async with playing(greeting) as endpoint:
         client = Client()
@@ -90,7 +90,7 @@ async def test_what_came_before_the_end_is_taken_in_before_it() -> None:
         connection.abort()
 
 
-async def test_what_comes_in_spite_of_a_pause_waits_in_its_order() -> None:
+async def test_data_received_during_a_pause_keeps_its_order() -> None:
     """A transport may have more at hand when it is told to pause; a response may even be cut there."""
     async with playing(greeting) as endpoint:
         client = Client()
@@ -121,7 +121,7 @@ async def test_a_protocol_error_among_many_responses_ends_the_connection() -> No
         assert len(client.broken) == 1
 
 
-def test_starttls_at_the_end_of_many_responses_leaves_the_socket_to_the_handshake() -> None:
+def test_starttls_after_many_responses_leaves_the_socket_to_the_handshake() -> None:
     """Where a turn ends exactly with the agreement, what was put behind it is still seen before anybody goes on."""
 
     async def script(peer: Peer) -> None:
@@ -155,7 +155,7 @@ def headers(count: int) -> list[bytes]:
     ]
 
 
-async def test_lists_and_headers_are_read_over_many_turns() -> None:
+async def test_lists_and_headers_are_read_over_many_loop_iterations() -> None:
     """What the port makes of many responses is made in portions, too, in their order."""
 
     async def script(peer: Peer) -> None:

@@ -61,7 +61,7 @@ def test_a_refused_prefetch_loses_no_mail() -> None:
     asyncio.run(user())
 
 
-def test_what_a_server_leaves_out_is_a_refusal() -> None:
+def test_missing_data_is_server_refused() -> None:
     """No flags of a folder with messages, and no contents of a message; a header left out is no header."""
 
     async def server(peer: Peer) -> None:

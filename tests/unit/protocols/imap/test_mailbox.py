@@ -144,7 +144,7 @@ async def test_attachments_are_found_and_loaded(site: Site) -> None:
 
 
 @pytest.mark.system
-async def test_a_forwarded_message_is_marked(dovecot_site: Site) -> None:
+async def test_a_forwarded_message_has_its_keyword(dovecot_site: Site) -> None:
     """$Forwarded is a keyword: only servers that allow keywords keep it (the embedded one does not)."""
     account = dovecot_site.user()
 
@@ -153,7 +153,7 @@ async def test_a_forwarded_message_is_marked(dovecot_site: Site) -> None:
     assert [flags for flags, _ in dovecot_site.witness(account, "INBOX")] == ["$Forwarded"]
 
 
-async def test_expunge_takes_nobody_elses(site: Site) -> None:
+async def test_expunge_removes_no_other_deleted_message(site: Site) -> None:
     """A message that carries a deleted flag of somebody else survives an expunge of another one."""
     account = site.user()
 
@@ -173,7 +173,7 @@ def deliver(site: Site, account: Account, subject: str) -> None:
         assert client.append("INBOX", None, None, message(9, subject))[0] == "OK"
 
 
-async def test_polling_brings_news_where_idle_is_missing(embedded_site: Site) -> None:
+async def test_without_idle_polling_announces_new_mail(embedded_site: Site) -> None:
     """Without IDLE the mailbox asks now and then, by itself."""
     account = embedded_site.user()
 
@@ -189,7 +189,7 @@ async def test_polling_brings_news_where_idle_is_missing(embedded_site: Site) ->
         assert "IMAP IDLE" not in [name for name, *_ in ear.commands]
 
 
-async def test_idle_is_begun_anew(site: Site) -> None:
+async def test_idle_is_renewed(site: Site) -> None:
     """Before a server would drop an idle session, IDLE begins again by itself, and still announces."""
     account = site.user()
 
@@ -269,7 +269,7 @@ def header_line(number: int, uid: int, name: bytes = b"HEADER.FIELDS (X-LOADSIM)
     )
 
 
-async def test_the_last_message_is_not_new_for_ever() -> None:
+async def test_the_last_message_is_announced_once() -> None:
     """ "n:*" always names the last message (RFC 9051 section 9): it is not brought a second time."""
 
     async def script(peer: Peer) -> None:
@@ -308,7 +308,7 @@ def pieces(number: int, uid: int, order: str) -> tuple[bytes, ...]:
 
 
 @pytest.mark.parametrize("order", ["fesh", "hsef", "eohfs", "ecshf", "fechsoc"])
-async def test_a_message_in_several_responses_is_one(order: str) -> None:
+async def test_several_responses_on_a_message_are_merged(order: str) -> None:
     """In lists, new mail and start states: header, size, tag and the last flags are together."""
     both = (*pieces(1, 5, order), *pieces(2, 8, order))
     mixed = tuple(line for pair in zip(pieces(1, 5, order), pieces(2, 8, order), strict=True) for line in pair)
@@ -352,7 +352,7 @@ async def test_mail_that_a_session_missed_is_listed_when_the_inbox_is_opened_aga
         assert await box.arrived() == []
 
 
-async def test_news_behind_the_answer_to_select_are_not_lost() -> None:
+async def test_new_mail_announced_after_select_is_not_lost() -> None:
     """EXISTS in the same packet as the end of SELECT is new mail, before anybody has woken up."""
 
     async def script(peer: Peer) -> None:
@@ -377,7 +377,7 @@ async def test_news_behind_the_answer_to_select_are_not_lost() -> None:
     rounds=st.lists(st.tuples(*[st.integers(-1, 2)] * 6), min_size=1, max_size=4),
     sizes=st.lists(st.integers(1, 90), min_size=1, max_size=8),
 )
-def test_no_news_is_lost_wherever_it_stands(rounds: list[tuple[int, ...]], sizes: list[int]) -> None:
+def test_new_mail_is_announced_wherever_exists_arrives(rounds: list[tuple[int, ...]], sizes: list[int]) -> None:
     """All growth is announced: before and behind the ends of IDLE and FETCH, amid data, and however it is cut."""
     grown: list[int] = []
 
@@ -430,7 +430,7 @@ def test_no_news_is_lost_wherever_it_stands(rounds: list[tuple[int, ...]], sizes
     run(work())
 
 
-async def test_a_changed_uidvalidity_is_a_clear_failure() -> None:
+async def test_a_changed_uidvalidity_fails_the_call() -> None:
     """References from before are refused; what is listed afterwards can be used."""
 
     async def script(peer: Peer) -> None:
@@ -472,7 +472,7 @@ async def test_special_uses_in_a_plain_list_name_folders() -> None:
         assert await box.message_count(SENT_ITEMS) == 7
 
 
-async def test_a_session_that_breaks_behind_an_answer_is_told() -> None:
+async def test_a_session_lost_right_after_an_answer_is_reported() -> None:
     """The call has succeeded; that there is no session any more must not go unnoticed."""
 
     async def script(peer: Peer) -> None:
@@ -504,7 +504,7 @@ async def test_ok_without_data_is_no_success(said: tuple[bytes, ...], failure: t
 
 
 @pytest.mark.parametrize("copied", [b"<n1.1.initial@example.test>", b"<user1@example.test>"])
-async def test_copied_evidence_is_somebody_elses(embedded_site: Site, copied: bytes) -> None:
+async def test_a_copied_tag_with_another_sender_is_ignored(embedded_site: Site, copied: bytes) -> None:
     """A person wrote a message with our X-LoadSim and another From or Message-ID: users leave it alone."""
     account = embedded_site.user()
 
@@ -515,7 +515,7 @@ async def test_copied_evidence_is_somebody_elses(embedded_site: Site, copied: by
 
 
 @pytest.mark.parametrize("said", [(), (b"* 1 FETCH (FLAGS (\\Seen))",), (b"* 1 EXPUNGE",)])
-async def test_a_list_without_a_message_is_no_success(said: tuple[bytes, ...]) -> None:
+async def test_a_list_without_messages_of_a_full_folder_is_refused(said: tuple[bytes, ...]) -> None:
     """The folder holds two: somebody who is shown none has not seen it."""
 
     async def script(peer: Peer) -> None:
@@ -528,7 +528,7 @@ async def test_a_list_without_a_message_is_no_success(said: tuple[bytes, ...]) -
 
 
 @pytest.mark.parametrize(("first", "second"), [("Other", INBOX), (INBOX, "Other")])
-async def test_a_call_that_was_given_up_does_not_confuse_the_next(first: str, second: str) -> None:
+async def test_a_late_answer_to_an_abandoned_call_does_not_affect_the_next(first: str, second: str) -> None:
     """A SELECT whose caller has gone is answered after the next was sent: that one's numbers are no news of its own."""
 
     async def script(peer: Peer) -> None:
@@ -553,7 +553,7 @@ async def test_a_call_that_was_given_up_does_not_confuse_the_next(first: str, se
         assert [each.subject for each in await box.headers(second, None)] == ["s5", "s6"]
 
 
-async def test_a_log_off_without_an_answer_is_none_the_worse() -> None:
+async def test_a_log_off_without_an_answer_succeeds() -> None:
     """Some servers close after BYE; the session is over, and nothing is lost."""
 
     async def script(peer: Peer) -> None:
@@ -623,7 +623,7 @@ def test_the_sections_of_a_message_are_bounded() -> None:
             data.take(Fetched(1, 5, None, None, None, None, {str(number): b""}))
 
 
-def test_gaps_and_removals_are_told_apart() -> None:
+def test_gaps_in_uids_are_not_new_messages() -> None:
     """UIDNEXT with gaps announces no more than came; arrivals hidden by removals announce one; no UIDNEXT: the growth."""
     arrivals = NewMailAnnouncements()
     assert arrivals.opened(10, 100) == 0
@@ -655,7 +655,7 @@ def test_folded_header_fields_are_one_line() -> None:
     assert origin_of(fetched) == ("user1@example.test", "<n1.1.initial@example.test>", "")
 
 
-def test_html_is_the_text_where_there_is_no_other() -> None:
+def test_html_is_the_text_if_there_is_no_plain_text() -> None:
     html = Leaf("text/html", {}, "7bit", 5, None, {})
     note = Leaf("text/plain", {}, "7bit", 6, "attachment", {})
     structure = structure_of(Multipart("mixed", (note, html)))

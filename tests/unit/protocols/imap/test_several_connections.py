@@ -176,9 +176,7 @@ async def test_each_folder_has_a_connection_up_to_the_limit(
 
 
 @over(None, None, None)
-async def test_a_message_is_stored_over_any_connection_but_that_of_the_inbox(
-    mailbox: SeveralConnections, server: Server, ear: Ear
-) -> None:
+async def test_append_uses_any_connection_but_the_inboxs(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
     """Over the one that has the folder open; else over one without an open folder, else over the newest."""
     await mailbox.append("B", b"text")
     await mailbox.watch()
@@ -198,7 +196,7 @@ async def test_a_message_is_stored_over_any_connection_but_that_of_the_inbox(
 
 
 @over(None, None, most=2, message_items=("UID", "BODY.PEEK[]"))
-async def test_a_stored_message_takes_no_connection(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
+async def test_a_cached_message_needs_no_connection(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
     (header,) = await mailbox.headers("A", 50)
     structure = await mailbox.structure(header.ref)
     await mailbox.headers("B", 50)
@@ -290,7 +288,7 @@ async def test_a_refused_connection_refuses_only_its_call(
 
 
 @pytest.mark.parametrize("end", ["abandon", "cancel"])
-def test_a_connection_that_is_being_made_ends_with_the_session(end: str) -> None:
+def test_an_unfinished_connection_ends_with_the_session(end: str) -> None:
     async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
         task = asyncio.create_task(mailbox.headers("A", 50))  # type: ignore[arg-type]
         await asyncio.wait_for(asked.wait(), PATIENCE_S)

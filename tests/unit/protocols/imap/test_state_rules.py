@@ -216,7 +216,7 @@ DOUBLE = [*OPEN, *LIST, "C: UID EXPUNGE 4", "S: * 3 EXPUNGE", "S: * 3 EXPUNGE", 
 """GreenMail 2.1 sends EXPUNGE twice for one message: the second is beyond the mailbox, or of another message."""
 
 
-def test_a_violation_that_may_follow_from_another_one_is_no_fault_of_its_own() -> None:
+def test_a_violation_caused_by_another_is_not_reported() -> None:
     """Until the mailbox is opened again, by the session that has the wrong numbers."""
     played = Dialogue()
     unasked = ["C: UID FETCH 2 (FLAGS)", "S: * 1 EXPUNGE", "S: OK"]
@@ -239,7 +239,7 @@ def test_a_violation_has_its_place_and_no_contents() -> None:
     assert "secret" not in found.excerpt and found.excerpt.isprintable()
 
 
-def test_an_expunge_too_many_tells_other_sessions_nothing() -> None:
+def test_an_unsolicited_expunge_affects_no_other_session() -> None:
     """GreenMail 2.1 sends it to the session in IDLE only: no UID is used again when another session lists the message."""
     idling = ["BC: SELECT INBOX", *(line.replace("S:", "BS:") for line in OPEN[1:])]
     idling += [line.replace("C:", "BC:").replace("S:", "BS:") for line in LIST] + ["BC: IDLE"]
@@ -261,7 +261,7 @@ def test_the_first_user_and_a_share_of_the_others_are_checked() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-9])
-def test_new_uids_are_named_for_users_that_are_not_checked(share: float) -> None:
+def test_a_changed_uidvalidity_is_reported_for_unchecked_users(share: float) -> None:
     """Unless no user is."""
     checks = StateChecks(share, seed=1)
     at = Endpoint("127.0.0.1", 1)
@@ -271,7 +271,7 @@ def test_new_uids_are_named_for_users_that_are_not_checked(share: float) -> None
     assert bool(checks.violations) == bool(share)
 
 
-def test_others_mail_excuses_a_server_in_that_mailbox_only() -> None:
+def test_foreign_use_excuses_violations_in_its_mailbox_only() -> None:
     checks = StateChecks(1.0)
     for user, rule in enumerate(("gone", "flags"), 1):
         checks.of(user, object)
@@ -282,7 +282,7 @@ def test_others_mail_excuses_a_server_in_that_mailbox_only() -> None:
     assert accused == [["gone", "flags"], ["gone"]]
 
 
-def test_no_server_is_cleared_that_was_not_looked_at() -> None:
+def test_an_unchecked_server_is_not_cleared() -> None:
     used = StateChecks(1.0)
     used.of(1, object)
     seen = [[each.seen[:10] for each in state_of(*each)] for each in ((StateChecks(1.0),), (used, (), False), (used,))]
@@ -309,7 +309,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES | st.sampled_from(["S: * 4294967295 FETCH (UID 4294967295)", "S: * 1 EXPUNGE"]), max_size=40))
-def test_no_dialogue_breaks_the_check(lines: list[str]) -> None:
+def test_any_dialogue_leaves_the_check_working(lines: list[str]) -> None:
     played, open_commands = Dialogue(), 0
     for line in lines:
         if line.startswith("S: OK") or (line == "C: DONE"):

@@ -225,7 +225,7 @@ def raising(error: Exception) -> Callable[[object], None]:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), RecursionError(), MemoryError(), KeyError("x")], ids=repr)
-def test_an_error_of_ours_is_a_failure_of_the_generator(error: Exception) -> None:
+def test_an_internal_error_is_generator_failed(error: Exception) -> None:
     """An error in a callback ends this session only, and does not reach asyncio's exception handler."""
     failure = fails([(0, b"TAG OK\r\n")], "NOOP", then=raising(error))
     assert isinstance(failure, GeneratorFailed)
@@ -239,7 +239,7 @@ def test_an_error_of_ours_is_a_failure_of_the_generator(error: Exception) -> Non
 
 
 @pytest.mark.parametrize("piece", [b"", b"* OK still here\r\n", b"* 1 EXISTS\r\n"])
-def test_what_trickles_does_not_extend_the_limit(piece: bytes) -> None:
+def test_a_trickling_answer_does_not_extend_the_limit(piece: bytes) -> None:
     """A byte of the answer, or a whole response, each second less than the limit: the limit is the command's."""
     for stream in (b"TAG OK in the end, after all\r\n", b"* 1 FETCH (BODY[1] {99999}\r\n" + b"x" * 99):
         said = [(LIMIT_S - 1, piece or stream[at : at + 1]) for at in range(len(stream))]
@@ -262,7 +262,7 @@ def test_what_trickles_does_not_extend_the_limit(piece: bytes) -> None:
         ("LIST", b'* LIST () "/" {99}\r\na\nb', '* LIST () "/" {99 bytes}... (incomplete)'),
     ],
 )
-def test_what_a_silent_server_sent_stands_in_the_error(name: str, said: bytes, line: str) -> None:
+def test_a_time_out_quotes_the_last_line(name: str, said: bytes, line: str) -> None:
     """Masked as kept lines are."""
     failure = fails([(0, said)], name, challenged=lambda _: None)
     assert (type(failure), failure.kind, failure.line) == (ServerSilent, f"no answer to {name}", line)
@@ -275,7 +275,7 @@ def test_a_continuation_does_not_extend_the_limit() -> None:
 
 
 @in_virtual_time
-async def test_a_command_behind_an_answered_one_has_a_limit_of_its_own() -> None:
+async def test_each_pipelined_command_has_its_own_limit() -> None:
     """The one timer is set again when the first command's limit is over."""
     connection, _, _ = connected(lambda data: [(0, b"TAG OK\r\n")] if b"NOOP" in data else [])
     await connection.send("NOOP")
@@ -286,7 +286,7 @@ async def test_a_command_behind_an_answered_one_has_a_limit_of_its_own() -> None
 
 
 @in_virtual_time
-async def test_bye_without_a_close_ends_a_session_that_waits_for_nothing() -> None:
+async def test_bye_without_a_close_ends_an_idle_session() -> None:
     """While idling as well as between commands."""
     for idling in (True, False):
         connection, line, _ = connected(lambda _: [(0, b"+ idling\r\n")])
@@ -306,7 +306,7 @@ FLOODS = [
 
 
 @in_virtual_time
-async def test_data_is_kept_for_the_command_that_asks_for_it() -> None:
+async def test_untagged_data_goes_to_the_command_of_its_kind() -> None:
     """Each command under way gets untagged data of its own kinds only, and what is of none."""
     connection, line, _ = connected(lambda _: [])
     calls = [connection.send(name) for name in ("UID FETCH", "LIST", "NOOP", "UID SEARCH", "CAPABILITY", "STATUS")]
@@ -323,7 +323,7 @@ async def test_data_is_kept_for_the_command_that_asks_for_it() -> None:
     connection.abort()
 
 
-def test_the_largest_attachment_and_listing_are_no_flood() -> None:
+def test_the_largest_attachment_and_listing_are_accepted() -> None:
     """The limit is above what is legitimate: 50,000 headers, or the largest literal."""
     header = b'* 50000 FETCH (UID 50000 FLAGS (\\Seen) RFC822.SIZE 12345 ENVELOPE ("%b" "%b" %b)' % (
         b"Mon, 7 Feb 1994 21:52:25 -0800",
@@ -363,7 +363,7 @@ def test_the_largest_attachment_and_listing_are_no_flood() -> None:
         (b"BAD", "BAD NOOP"),
     ],
 )
-def test_kinds_of_failures_are_counted(text: bytes, kind: str) -> None:
+def test_refusals_are_counted_by_registered_code(text: bytes, kind: str) -> None:
     """A server chooses among registered codes only; its own words stay in the line."""
     failure = fails([(0, b"TAG " + text + b"\r\n")], "NOOP")
     assert isinstance(failure, ServerRefused)
@@ -442,7 +442,7 @@ SEARCHES = {
 )
 @pytest.mark.parametrize("found", SEARCHES)
 @in_virtual_time
-async def test_messages_that_others_marked_are_not_expunged(
+async def test_messages_marked_by_others_are_not_expunged(
     found: bytes, flags: bytes | None, failure: str | None
 ) -> None:
     """Without UIDPLUS. Flags decide where SEARCH names others, as maddy 0.8.1 does of messages without \\Deleted."""
@@ -458,7 +458,7 @@ async def test_messages_that_others_marked_are_not_expunged(
 
 
 @in_virtual_time
-async def test_an_unknown_response_in_place_of_data_is_named() -> None:
+async def test_an_unknown_response_instead_of_data_is_named() -> None:
     """mailutils 3.21 sends EXPUNGED for EXPUNGE. Responses that loadsim does not use are none."""
     said = b"* 3 RECENT\r\n* FLAGS ()\r\n* 1 EXPUNGED\r\n* 2 EXPUNGED\r\nTAG OK\r\n"
     box, _ = in_inbox([b"TAG OK\r\n", said], {"UIDPLUS"})
@@ -468,7 +468,7 @@ async def test_an_unknown_response_in_place_of_data_is_named() -> None:
 
 
 @in_virtual_time
-async def test_the_rest_of_a_text_is_in_no_error() -> None:
+async def test_remaining_message_text_is_in_no_error() -> None:
     """A server that states a wrong length sends it where a response is due."""
     box, _ = in_inbox([b"* 1 FETCH (UID 5)\r\n* 3 PRIVATE\r\n* PRIVATE\r\nTAG OK\r\n"] * 2, set())
     for read in (lambda: box.structure(REFS[0]), lambda: box.part(REFS[0], Part("1", "text/plain", 3))):

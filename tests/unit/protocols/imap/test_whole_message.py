@@ -53,7 +53,7 @@ def test_parts_are_those_of_the_standard_library(entity: str) -> None:
 
 
 @given(st.binary(max_size=200) | st.text('-b\r\n:; ="/mulipartxody', max_size=200).map(str.encode))
-def test_any_bytes_are_a_message(raw: bytes) -> None:
+def test_any_bytes_are_parsed_as_a_message(raw: bytes) -> None:
     """A sender chooses them; parts lie within the message."""
     message = message_of(raw)
     assert all(0 <= begin <= end <= len(raw) for begin, end in message.places.values())
@@ -90,7 +90,7 @@ def test_a_store_drops_the_oldest_but_never_the_last() -> None:
         (b"(" * 9999, ()),
     ],
 )
-def test_addresses(field: bytes, found: tuple[str, ...]) -> None:
+def test_addresses_are_extracted_from_a_field(field: bytes, found: tuple[str, ...]) -> None:
     """Names, comments and groups are left out."""
     assert addresses_of(field) == found
 
@@ -102,12 +102,12 @@ def test_fields_are_unfolded_and_limited() -> None:
     assert len(fields_of(b"X: " + b"y" * (1 << 20))["x"]) < LONGEST_FIELDS_BYTES
 
 
-def test_a_changed_flag_is_no_header() -> None:
+def test_a_flag_response_is_not_a_header() -> None:
     """A FETCH of flags that the server sends by itself is not listed."""
     assert header_of_fields(Fetched(1, 7, frozenset({"\\Seen"}), None, None, None, {}), 7, "x.test") is None
 
 
-def test_requests_have_our_field_once() -> None:
+def test_requests_include_the_tags_field_once() -> None:
     """The default's items are those of all versions; MODSEQ goes to servers with CONDSTORE only."""
     default = requests_of(OUTLOOK_LIKE)
     assert default.list_items == b"(UID FLAGS RFC822.SIZE ENVELOPE BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])"
@@ -119,7 +119,7 @@ def test_requests_have_our_field_once() -> None:
     assert own.listing(frozenset({"CONDSTORE"})) == b"(UID FLAGS BODY.PEEK[HEADER.FIELDS (From To X-LoadSim)] MODSEQ)"
 
 
-def test_a_cache_forgets_what_is_gone() -> None:
+def test_a_cache_drops_removed_messages() -> None:
     """Removed messages, and all of a folder with another UIDVALIDITY; flags are the server's."""
     cache = HeaderCache()
     cache.of("a", 7).update({uid: Header(uid, frozenset(), 1, "", (), "", "", None) for uid in (1, 2)})
@@ -129,7 +129,7 @@ def test_a_cache_forgets_what_is_gone() -> None:
     assert cache.of("a", 8) == {}
 
 
-def test_the_structure_is_read() -> None:
+def test_the_body_structure_is_read() -> None:
     """Text and attachment, with names and sizes of the encoded form."""
     raw = (
         b'Content-Type: multipart/mixed; boundary="b"\r\n\r\n--b\r\n\r\nshown\r\n--b\r\nContent-Type: image/png\r\n'

@@ -59,7 +59,7 @@ def responses(pieces: Sequence[bytes]) -> list[Response]:
 
 
 @pytest.mark.parametrize(("raw", "expected"), DIALOGUE, ids=range(len(DIALOGUE)))
-def test_each_response_becomes_its_value(raw: bytes, expected: Response | None) -> None:
+def test_each_response_is_parsed_into_its_type(raw: bytes, expected: Response | None) -> None:
     """Each kind of answer has its type and its values, also when it comes byte by byte."""
     found = [] if expected is None else [expected]
     stream = raw + b"\r\n"
@@ -105,7 +105,7 @@ def test_any_bytes_survive_quoting(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", MALFORMED, ids=range(len(MALFORMED)))
-def test_malformed_is_the_protocol_error(raw: bytes) -> None:
+def test_malformed_input_is_a_protocol_error(raw: bytes) -> None:
     """What is no answer is refused, and the error shows nothing of it."""
     with pytest.raises(ProtocolError) as caught:
         parse(raw)
@@ -121,7 +121,7 @@ texts = st.none() | st.text(st.characters(codec="ascii", categories=("L", "N", "
     st.lists(texts, min_size=4, max_size=4),
     st.lists(st.lists(st.tuples(texts, texts, texts, texts), max_size=3), min_size=6, max_size=6),
 )
-def test_an_envelope_reads_the_same_in_any_spelling(
+def test_an_envelope_is_the_same_in_any_encoding(
     fields: list[str | None], lists: list[list[tuple[str | None, ...]]]
 ) -> None:
     """Quoted strings or literals, the fast way or the thorough one: the same envelope."""
@@ -181,7 +181,7 @@ class CountingBuffer(bytearray):
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
-def test_a_tag_ends_with_its_line(cut: int) -> None:
+def test_a_tag_ends_at_the_end_of_its_line(cut: int) -> None:
     """Bytes behind a literal's mark are not read as the end of a tag: that would depend on the network's cuts."""
     stream = b"{3}\r\n1 OK x"
     wire = ImapWire()
@@ -233,7 +233,7 @@ def test_memory_is_bounded() -> None:
         list(ImapWire().feed(b"* 1 FETCH (BODY[] {99999999999999999999}\r\n"))
 
 
-def test_what_came_before_an_error_is_given_out() -> None:
+def test_responses_before_an_error_are_returned() -> None:
     found = []
     with pytest.raises(ProtocolError):
         for response in ImapWire().feed(b"* 1 EXISTS\r\na OK\r\nb PERHAPS\r\n"):
@@ -243,14 +243,14 @@ def test_what_came_before_an_error_is_given_out() -> None:
 
 @quick
 @given(st.text(st.characters(codec="utf-8"), max_size=30))
-def test_names_survive_modified_utf7(name: str) -> None:
+def test_names_are_encoded_reversibly_in_modified_utf7(name: str) -> None:
     """A name comes back as it was, and goes over the wire in printable ASCII."""
     wire = encode_name(name)
     assert all(0x20 <= byte <= 0x7E for byte in wire)
     assert decode_name(wire.decode()) == name
 
 
-def test_modified_utf7_is_that_of_the_rfc() -> None:
+def test_modified_utf7_agrees_with_the_rfcs_examples() -> None:
     """RFC 3501 section 5.1.3: its example; "&" stands as "&-"; a broken name is left alone."""
     assert encode_name("~peter/mail/台北/日本語") == b"~peter/mail/&U,BTFw-/&ZeVnLIqe-"
     assert encode_name("R&D") == b"R&-D"
@@ -261,7 +261,7 @@ def test_modified_utf7_is_that_of_the_rfc() -> None:
 
 @quick
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30))
-def test_an_argument_reads_as_what_it_was(text: str) -> None:
+def test_an_encoded_argument_is_decoded_to_its_text(text: str) -> None:
     """Atom, quoted string or literal: a parser of strings gets the text back."""
     argument = astring(text)
     raw = b"{%d}\r\n%b" % (len(argument.data), argument.data) if isinstance(argument, Literal) else argument
@@ -289,7 +289,7 @@ def test_neighbours_become_ranges() -> None:
     assert len(list(number_sets(range(1, 9000, 2)))) > 2
 
 
-def test_commands_wait_where_a_literal_needs_it() -> None:
+def test_commands_wait_for_the_continuation_of_a_literal() -> None:
     """A command is one write where non-synchronizing literals are allowed, else one per continuation (RFC 7888)."""
     arguments = [b"x", Literal(b"ab"), b"()", Literal(b"12345")]
     assert encode(b"a", b"APPEND", arguments, 4096) == [b"a APPEND x {2+}\r\nab () {5+}\r\n12345\r\n"]
@@ -298,7 +298,7 @@ def test_commands_wait_where_a_literal_needs_it() -> None:
 
 
 @given(at_s=st.integers(0, 4_000_000_000))
-def test_an_internal_date_is_what_imaplib_reads(at_s: int) -> None:
+def test_imaplib_reads_the_internal_date(at_s: int) -> None:
     written = date_time(at_s * 1_000_000)
     assert written[1:3].isdigit()  # Courier 6.0.5 refuses a space
     told = imaplib.Internaldate2tuple(b"INTERNALDATE " + written)

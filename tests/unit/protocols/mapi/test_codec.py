@@ -31,7 +31,7 @@ RECEIVED = [each for each in EXAMPLES if each.received]
 
 
 @pytest.mark.parametrize("example", SENT, ids=[each.section for each in SENT])
-def test_requests_of_the_documents(example: Example) -> None:
+def test_requests_are_those_of_the_documents(example: Example) -> None:
     """RopId, LogonId, the places of its objects, and the rest."""
     sent, request, table = bytes.fromhex(example.sent), example.request, table_of(example.request)
     assert request.number == sent[0]
@@ -39,7 +39,7 @@ def test_requests_of_the_documents(example: Example) -> None:
 
 
 @pytest.mark.parametrize("example", RECEIVED, ids=[each.section for each in RECEIVED])
-def test_responses_of_the_documents(example: Example) -> None:
+def test_responses_of_the_documents_are_parsed(example: Example) -> None:
     request = copy(example.request)
     assert executed(buffer_of(bytes.fromhex(example.received)), [request], example.table) == []
     assert (request.answer, request.failed) == (example.answer, None)
@@ -97,7 +97,7 @@ OPERATION_FUNCTIONS = [
 @settings(quick, max_examples=20)
 @given(st.data())
 @pytest.mark.parametrize("make", OPERATION_FUNCTIONS, ids=[each.__name__ for each in OPERATION_FUNCTIONS])
-def test_the_server_reads_what_the_driver_writes(make: Callable[..., Request[Any]], data: st.DataObject) -> None:
+def test_the_server_parses_the_drivers_requests(make: Callable[..., Request[Any]], data: st.DataObject) -> None:
     """All of it, with the same places, numbers and lists."""
     arguments = {name: data.draw(ARGUMENTS[name], name) for name in inspect.signature(make).parameters}
     request = make(**arguments)
@@ -120,7 +120,7 @@ def test_the_server_reads_what_the_driver_writes(make: Callable[..., Request[Any
 
 @quick
 @given(st.lists(tagged(), max_size=8), st.randoms())
-def test_values_of_the_server_and_of_the_driver(pairs: list[tuple[int, Any]], random: Any) -> None:
+def test_server_and_driver_encode_values_alike(pairs: list[tuple[int, Any]], random: Any) -> None:
     """Rows, of which some lack values, and properties to set."""
     columns = tuple(dict(pairs))
     values = {tag: value for tag, value in dict(pairs).items() if random.choice([True, True, False])}
@@ -132,7 +132,7 @@ def test_values_of_the_server_and_of_the_driver(pairs: list[tuple[int, Any]], ra
     sent.end()
 
 
-def test_a_one_off_recipient() -> None:
+def test_a_one_off_recipient_is_encoded_as_documented() -> None:
     """MS-OXCDATA section 2.8.3: type SMTP, address and name in Unicode, no properties."""
     row = struct.pack("<H", 0x0200 | 0x0010 | 0x0008 | 3) + 2 * "a@b\0".encode("utf-16-le") + b"\0\0\0"
     expected = struct.pack("<HHIBH", 0, 1, 0, 1, len(row)) + row
@@ -170,7 +170,7 @@ def answers_to(responses: str, *requests: Request[Any]) -> list[object]:
     return [getattr(each, "answer", None) if each.failed is None else each.failed for each in requests]
 
 
-def test_a_buffer_of_requests() -> None:
+def test_several_requests_share_a_buffer() -> None:
     """MS-OXCROPS section 2.2.1, in one RPC_HEADER_EXT (MS-OXCRPC section 2.2.2.1)."""
     opening = rops.open_folder(rops.Handle(3), 5)
     opened = opening.opened
@@ -184,7 +184,7 @@ def test_a_buffer_of_requests() -> None:
     assert [each.number for each in table] == [3, 8, 9]
 
 
-def test_answers_belong_to_requests() -> None:
+def test_answers_are_matched_to_requests() -> None:
     """A Release has no response, and a failure only a code."""
     requests = [rops.release(AT[4]), open_folder(), rops.release(AT[5]), query()]
     responses = "02 01 0F 01 04 8015 02 00 00 00 00 02 01 00 00 61 00 00 00"
@@ -192,7 +192,7 @@ def test_answers_belong_to_requests() -> None:
     assert NOT_FOUND.name == "ecNotFound" and ErrorCode(0xAB).name == "0x000000AB"
 
 
-def test_what_is_done_in_part_failed() -> None:
+def test_partial_completion_is_a_failure() -> None:
     """PartialCompletion, a property that was not set, and a part of a stream that was not written."""
     problems = "0A 00 00000000 0100 0300 1F003700 0F010480"
     requests = rops.set_read_flags(AT[0], 1, (5,)), rops.set_properties(AT[0], ()), rops.write_stream(AT[0], b"abc")
@@ -201,7 +201,7 @@ def test_what_is_done_in_part_failed() -> None:
 
 
 @pytest.mark.parametrize("trailer", ["", "00", "01"])
-def test_failures_may_have_fields(trailer: str) -> None:
+def test_fields_of_failures_are_skipped(trailer: str) -> None:
     """PartialCompletion follows a failure by the documents, but not by all servers."""
     failed = f"66 00 05 40 00 80 {trailer}"
     marking = rops.set_read_flags(AT[0], 1, (5,))
@@ -209,7 +209,7 @@ def test_failures_may_have_fields(trailer: str) -> None:
     assert answers_to(failed, marking) == [ErrorCode(0x80004005)]
 
 
-def test_failures_with_fields_of_their_own() -> None:
+def test_special_fields_of_failures_are_read() -> None:
     """NullDestinationObject, a redirected logon, and names without an identifier, which is a warning."""
     moving = rops.move_copy_messages(AT[0], AT[1], (5,))
     responses = "33 00 03 05 00 00 07 00 00 00 0102 01 00 00 00 00 01 00"
@@ -220,7 +220,7 @@ def test_failures_with_fields_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(0xFF, 0x47D), (0xF9, 0x480)])
-def test_requests_that_the_server_did_not_reach(number: int, code: int) -> None:
+def test_unprocessed_requests_are_returned(number: int, code: int) -> None:
     """RopBufferTooSmall and RopBackoff are the last responses (MS-OXCROPS section 2.2.15)."""
     responses = f"02 01 00 00 00 00 00 00 {number:02X} 00 80 15 00 02"
     assert answers_to(responses, open_folder(), query(), rops.release(AT[1]), open_folder()) == [
@@ -247,7 +247,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("name", EVENTS)
-def test_events(name: str) -> None:
+def test_events_are_parsed_with_all_fields(name: str) -> None:
     """All fields that MS-OXCNOTIF section 2.2.1.4.1.2 gives to each event are read, and no more."""
     buffer = buffer_of(bytes.fromhex(EVENTS[name] + EVENTS["folder created"]))
     assert executed(buffer, [], {}) == [KNOWN[name], KNOWN["folder created"]]
@@ -257,7 +257,7 @@ STRINGS = (b"\0", b"\1", b"\2a\0", b"\3\xe9\0", b"\4\xe9\0\0\0")
 
 
 @pytest.mark.parametrize("string", STRINGS)
-def test_an_opened_message(string: bytes) -> None:
+def test_an_opened_message_is_parsed_to_its_end(string: bytes) -> None:
     """MS-OXCROPS section 2.2.6.1.2, with a subject of each type of string: all is read, and what follows it."""
     recipient = struct.pack("<H", 0x0208 | 3) + "b@c\0".encode("utf-16-le") + b"\1\0\0" + struct.pack("<i", 6)
     response = b"\3\1\0\0\0\0\1" + string + b"\4R\0\0\0" + struct.pack("<HHIIB", 3, 2, 0x0FFE0003, 0x5FFE001F, 1)
@@ -280,7 +280,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_malformed_fields(name: str) -> None:
+def test_malformed_fields_are_protocol_errors(name: str) -> None:
     request, responses = MALFORMED[name]
     with pytest.raises(ProtocolError):
         answers_to(responses, request)
@@ -289,7 +289,7 @@ def test_malformed_fields(name: str) -> None:
 # Bodies of HTTP.
 
 
-def test_bodies_of_requests() -> None:
+def test_bodies_of_requests_are_encoded_as_documented() -> None:
     """MS-OXCMAPIHTTP sections 2.2.4.1.1, 2.2.4.2.1 and 2.2.5.13.1."""
     assert bodies.connect("/o=x").body == b"/o=x\0" + struct.pack("<IIIII", 0, 1252, 1033, 1033, 0)
     assert bodies.execute(b"rops").body == struct.pack("<II4sII", 3, 4, b"rops", 0x10008, 0)
@@ -299,7 +299,7 @@ def test_bodies_of_requests() -> None:
     assert bodies.resolve_names((0x3001001F,), ("a", "é")).body == expected
 
 
-def test_bodies_of_responses() -> None:
+def test_bodies_of_responses_are_parsed() -> None:
     """Section 2.2.4.1.2, 2.2.4.2.2 and 2.2.5.13.2; a failure has no fields but its code."""
     connected = struct.pack("<IIIII", 0, 0, 60_000, 6, 10_000) + b"/o=x\0" + "Ann\0".encode("utf-16-le") + bytes(4)
     assert bodies.body_of(bodies.connect("x"), connected) is None
@@ -317,7 +317,7 @@ def test_bodies_of_responses() -> None:
     assert bodies.body_of(request, resolved) == ((2, 0), [("Ann", b"key", -1), (None, NOT_FOUND, None)])
 
 
-def test_the_head_of_a_response() -> None:
+def test_the_head_of_a_response_is_parsed() -> None:
     """MS-OXCMAPIHTTP section 2.2.2.2, with the keep-alives of section 2.2.7."""
     head = b"PROCESSING\r\nPENDING\r\nPENDING\r\nDONE\r\nX-ResponseCode: 0\r\nX-ElapsedTime:7\r\n\r\n\0\r\n\r\n"
     assert bodies.split_response(head) == ({"x-responsecode": "0", "x-elapsedtime": "7"}, b"\0\r\n\r\n")
@@ -340,7 +340,7 @@ def test_the_head_of_a_response() -> None:
         "0000 0400 0300 0300 0200 00",  # a part of a handle
     ],
 )
-def test_malformed_headers(wire: str) -> None:
+def test_malformed_headers_are_protocol_errors(wire: str) -> None:
     with pytest.raises(ProtocolError):
         executed(bytes.fromhex(wire), [], {})
 
@@ -359,7 +359,7 @@ def test_malformed_headers(wire: str) -> None:
         "00",
     ],
 )
-def test_malformed_responses(responses: str) -> None:
+def test_malformed_responses_are_protocol_errors(responses: str) -> None:
     with pytest.raises(ProtocolError):
         answers_to(responses, open_folder())
 
@@ -372,7 +372,7 @@ def test_every_truncation_is_an_error(example: Example) -> None:
             executed(buffer_of(wire[:length]), [copy(example.request)], example.table)
 
 
-def test_no_count_is_believed() -> None:
+def test_counts_beyond_the_input_are_rejected() -> None:
     """Numbers of values beyond the input, of columns beyond reason, and types that no document has."""
     many = struct.pack("<IIIBI", 0, 0, 1252, 1, 0xFFFFFFFF)
     columns = struct.pack("<IIIBBI2000II", 0, 0, 1252, 0, 1, 2000, *[0x3001001F] * 2000, 1) + bytes(5000)
@@ -386,7 +386,7 @@ def test_no_count_is_believed() -> None:
             bodies.split_response(head)
 
 
-def test_texts_without_sense_stay_texts() -> None:
+def test_undecodable_texts_stay_texts() -> None:
     """Half a surrogate pair is replaced, and a null character in what is sent does not end it."""
     assert row(Reader(b"\0a\0\x00\xd8b\0\0\0"), (0x0037001F,)) == ("a\ufffdb",)
     sent = rops.set_properties(AT[0], ((0x0037001F, "a\0b"),)).body

@@ -83,7 +83,7 @@ def test_a_connection_of_http_1_0_is_not_kept(version: bytes, keeps: bool) -> No
     assert parser.response is not None and parser.keeps_connection == keeps
 
 
-def test_cookies_are_apart_and_names_of_fields_in_lower_case() -> None:
+def test_cookies_are_separate_and_field_names_lower_case() -> None:
     response = parsed(
         MAPI
         + b"Set-Cookie: sid=abc; path=/mapi; HttpOnly\r\nSET-COOKIE: sequence=1=2\r\nX-PendingPeriod:15000\r\n"
@@ -107,7 +107,7 @@ def test_meta_tags_end_with_done_and_its_fields_replace_those_of_the_header() ->
         assert (response.fields["x-responsecode"], response.fields["x-elapsedtime"]) == ("15", "4")
 
 
-def test_the_head_is_known_before_the_body() -> None:
+def test_the_head_is_available_before_the_body() -> None:
     parser = ResponseParser()
     parser.feed(MAPI + b"Transfer-Encoding: chunked\r\n\r\nc\r\nPROCESSING\r\n\r\n")
     assert parser.response is None
@@ -137,7 +137,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("data", WRONG.values(), ids=WRONG)
-def test_another_response_is_an_error(data: bytes) -> None:
+def test_a_malformed_response_is_an_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         parsed(data)
 

@@ -98,7 +98,7 @@ def body_by_properties(message: bytes, drops_last_line_end: bool) -> bytes | Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_body_is_made_again_from_properties(kind: str) -> None:
+def test_the_body_is_rebuilt_from_properties(kind: str) -> None:
     """So the digest of the tag can be checked; every eighth text may be no ASCII, and is in quoted-printable."""
     for number in range(48):
         message = message_of(kind, f"i{number}x")
@@ -110,7 +110,7 @@ def test_the_body_is_made_again_from_properties(kind: str) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [2000, 20_000, 200_000])
-def test_the_body_of_a_message_of_a_stated_size_is_made_again(size_bytes: int) -> None:
+def test_the_body_of_a_sized_message_is_rebuilt(size_bytes: int) -> None:
     message = contents().initial(
         user=1,
         address="user1@example.test",
@@ -127,7 +127,7 @@ def test_the_body_of_a_message_of_a_stated_size_is_made_again(size_bytes: int) -
 
 
 @pytest.mark.parametrize("filename", ["notes-1.txt", "müller.txt", None])
-def test_the_body_of_a_forwarded_message_is_made_again(filename: str | None) -> None:
+def test_the_body_of_a_forwarded_message_is_rebuilt(filename: str | None) -> None:
     attachment = Attachment("text/plain", filename, "base64", base64_lines(b"some file" * 100))
     message = contents().compose(
         run="run-1",
@@ -145,7 +145,7 @@ def test_the_body_of_a_forwarded_message_is_made_again(filename: str | None) -> 
     assert (made == message.partition(b"\r\n\r\n")[2]) == (filename is not None and filename.isascii())
 
 
-def test_a_changed_file_or_an_unknown_mark_is_no_such_body() -> None:
+def test_a_changed_file_or_unknown_mark_is_not_rebuilt() -> None:
     message = message_of("ups10Kat")
     made = composed(message, NAMED)
     evidence = str(dict(made.properties)[NAMED["tag"]])
@@ -199,7 +199,7 @@ def test_a_schedule_is_an_appointment() -> None:
 
 
 @given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_are_some_message(data: bytes, has_parts: bool) -> None:
+def test_any_bytes_are_composed(data: bytes, has_parts: bool) -> None:
     """A forward holds what others have written."""
     head = b'Content-Type: multipart/mixed; boundary="b"\r\nDate: Fri, 99 Zzz\r\n' if has_parts else b""
     made = composed(head + b"\r\n--b\r\n" + data + b"\r\n--b--\r\n", NAMED)
@@ -227,7 +227,7 @@ MAIL = (row(INBOX_ID, TOP, "Posteingang"), row(SENT_ID, TOP, "Gesendet"), row(DE
 AGENDA = row(20, TOP, "Kalender", "IPF.Appointment")
 
 
-def test_special_folders_are_known_by_the_logon_and_the_calendar_by_its_class() -> None:
+def test_special_folders_are_found_by_the_logon_and_the_calendar_by_its_class() -> None:
     number = int.from_bytes(b"\1\0" + (222).to_bytes(6, "big"), "little")  # MS-OXCDATA section 2.2.1.1
     rows = (*MAIL, AGENDA, row(21, 20, "Mine", "IPF.Appointment"), row(number, TOP, "Folder 01", messages=7))
     folders = read_folders((*rows, row(30, 1, "Elsewhere")), LOGON, FolderSettings())
@@ -245,7 +245,7 @@ def test_special_folders_are_known_by_the_logon_and_the_calendar_by_its_class() 
     assert folders.status["Folder 01"] == FolderStatus(222, 900 + number, 7, 1, 900 + number)
 
 
-def test_names_that_are_taken_stand_aside_and_settings_name_others() -> None:
+def test_taken_folder_names_are_avoided_and_settings_override_them() -> None:
     rows = (*MAIL, AGENDA, row(21, TOP, SENT_ITEMS), row(22, TOP, "50%/year"))
     folders = read_folders(rows, LOGON, FolderSettings())
     assert folders.numbers[ASIDE + SENT_ITEMS] == 21
@@ -262,7 +262,7 @@ def test_a_calendar_may_be_missing_and_a_status_unknown() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(9, 25), st.integers(9, 25), st.text(max_size=3)), max_size=20))
-def test_any_hierarchy_has_an_end(found: list[tuple[int, int, str]]) -> None:
+def test_any_hierarchy_is_read_to_an_end(found: list[tuple[int, int, str]]) -> None:
     """Folders may be their own parents; each that is named can be found by its path."""
     folders = read_folders([row(*each) for each in found], LOGON, FolderSettings())
     for name in folders.numbers:
@@ -288,7 +288,7 @@ def test_messages_of_events_are_announced_once_and_listed_once() -> None:
     assert not any(news.is_new(each, reopen=False) for each in rows)
 
 
-def test_the_first_list_of_a_whole_inbox_has_no_floor() -> None:
+def test_the_first_list_of_the_inbox_is_not_restricted() -> None:
     news = News()
     news.take([(5, 500)], is_whole=True)
     assert news.is_new((6, 0), reopen=False)

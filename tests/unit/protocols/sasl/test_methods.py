@@ -33,7 +33,7 @@ def initial_of(exchange: Exchange) -> bytes:
     return Dialogue(exchange, 8000).words[1]
 
 
-def test_scram_sha_1() -> None:
+def test_scram_sha_1_agrees_with_the_rfcs_example() -> None:
     """RFC 5802 section 5."""
     exchange = Scram("SCRAM-SHA-1", USER, nonce="fyko+d2lbbFgONRv9qkxdawL")
     assert exchange.initial() == b"n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL"
@@ -53,7 +53,7 @@ def scram_sha_256() -> Scram:
     return Scram("SCRAM-SHA-256", USER, nonce="rOprNGfwEbeRWgbNEkqO")
 
 
-def test_scram_sha_256() -> None:
+def test_scram_sha_256_agrees_with_the_rfcs_example() -> None:
     """RFC 7677 section 3."""
     exchange = scram_sha_256()
     assert exchange.initial() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
@@ -64,7 +64,7 @@ def test_scram_sha_256() -> None:
     exchange.succeed()
 
 
-def test_one_message_each() -> None:
+def test_single_message_methods_agree_with_their_examples() -> None:
     """RFC 4616 section 4, RFC 7628 section 4.1, and the example of Google's documentation of XOAUTH2."""
     tim = Account(1, "tim", "tim@x.test", "tanstaaftanstaaf")
     assert exchange_of("plain", tim).initial() == b"\0tim\0tanstaaftanstaaf"
@@ -85,7 +85,7 @@ def test_one_message_each() -> None:
     assert exchange_of("external", replace(user, authzid="other")).initial() == b"other"
 
 
-def test_on_request() -> None:
+def test_challenge_methods_agree_with_their_examples() -> None:
     """RFC 2195 section 2, and LOGIN."""
     tim = Account(1, "tim", "tim@x.test", "tanstaaftanstaaf")
     exchange = exchange_of("cram-md5", tim)
@@ -103,13 +103,13 @@ def test_on_request() -> None:
     ("text", "prepared"),
     [("I\u00adX", "IX"), ("user", "user"), ("USER", "USER"), ("\u00aa", "a"), ("\u2168", "IX"), ("a\u00a0b", "a b")],
 )
-def test_saslprep(text: str, prepared: str) -> None:
+def test_saslprep_agrees_with_the_rfcs_examples(text: str, prepared: str) -> None:
     """RFC 4013 section 3."""
     assert saslprep(text) == prepared
 
 
 @pytest.mark.parametrize("text", ["\u0007", "\u0627\u0031", "\ue000"])
-def test_saslprep_prohibits(text: str) -> None:
+def test_saslprep_rejects_prohibited_characters(text: str) -> None:
     with pytest.raises(ValueError, match=r"prohibits|both directions"):
         saslprep(text)
     with pytest.raises(ServerRefused, match="no SCRAM password"):
@@ -134,14 +134,14 @@ def test_saslprep_prohibits(text: str) -> None:
         (FINAL, "message: expected the attributes r, s, i"),
     ],
 )
-def test_a_false_first_message(challenge: bytes, says: str) -> None:
+def test_a_malformed_first_server_message_is_a_protocol_error(challenge: bytes, says: str) -> None:
     with pytest.raises(ProtocolError, match=says):
         scram_sha_256().work(challenge)
     with pytest.raises(ProtocolError, match=says):
         scram_sha_256().respond(challenge)
 
 
-def test_a_false_signature() -> None:
+def test_a_wrong_or_missing_server_signature_is_a_protocol_error() -> None:
     """A server that does not know the password; and success without any signature."""
     exchange = scram_sha_256()
     exchange.respond(FIRST)
@@ -159,14 +159,14 @@ def test_a_false_signature() -> None:
 
 
 @given(st.binary(max_size=200) | st.builds(lambda rest: b"r=rOprNGfwEbeRWgbNEkqO" + rest, st.binary(max_size=60)))
-def test_any_first_message(challenge: bytes) -> None:
+def test_any_first_server_message_is_answered_or_rejected(challenge: bytes) -> None:
     """Any message is answered or refused, and nothing else."""
     with suppress(ProtocolError):
         scram_sha_256().work(challenge)
 
 
 @given(st.text(max_size=40), st.sampled_from(["plain", "login", "cram-md5", "xoauth2", "oauthbearer", "external"]))
-def test_any_challenge(challenge: str, method: str) -> None:
+def test_any_challenges_come_to_an_end(challenge: str, method: str) -> None:
     exchange = exchange_of(method, USER, "token")
     try:
         for _ in range(4):
@@ -176,12 +176,12 @@ def test_any_challenge(challenge: str, method: str) -> None:
     raise AssertionError("a mechanism without an end")
 
 
-def test_a_long_challenge() -> None:
+def test_a_too_long_challenge_is_rejected() -> None:
     with pytest.raises(ProtocolError, match="CRAM-MD5 challenge: more than 8192 characters"):
         decoded("A" * 8193, "CRAM-MD5")
 
 
-def test_keys_are_calculated_once() -> None:
+def test_keys_are_derived_once() -> None:
     """All log-ons of a user share the slow calculation, which the first may do in a thread."""
     user = replace(USER, password="a password of this test only")
     first = Scram("SCRAM-SHA-256", user, nonce="n")
@@ -231,7 +231,7 @@ def chosen(endpoint: Endpoint, account: Account, offer: Offer) -> str | None:
         (Offer(frozenset({"GSSAPI"}), False, True), USER, None),
     ],
 )
-def test_the_strongest_of_those_offered(offer: Offer, account: Account, method: str | None) -> None:
+def test_the_strongest_offered_method_is_chosen(offer: Offer, account: Account, method: str | None) -> None:
     assert chosen(ENDPOINT, account, offer) == method
 
 
@@ -269,7 +269,7 @@ def jwt(expires: float) -> str:
     ("content", "token"),
     [("abc\n", "abc"), ('{"access_token": "a.b-c_d~e+/==", "expires_in": 3599}', "a.b-c_d~e+/=="), (jwt(0), jwt(0))],
 )
-def test_a_token_in_a_file(tmp_path: Path, content: str, token: str) -> None:
+def test_a_token_is_read_from_a_file(tmp_path: Path, content: str, token: str) -> None:
     """Alone on its line, or in the answer of a token endpoint. A new one takes effect at once."""
     file = tmp_path / "token"
     file.write_text(content)
@@ -280,7 +280,7 @@ def test_a_token_in_a_file(tmp_path: Path, content: str, token: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "two words", "a\1b", "{", '{"token": "x"}', "[1]"])
-def test_no_token_in_a_file(tmp_path: Path, content: str) -> None:
+def test_a_file_without_a_token_is_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "token").write_text(content)
     with pytest.raises(
         GeneratorFailed, match=r"token_file: .*/token: expected a token \(RFC 6750\), or JSON"
@@ -289,12 +289,12 @@ def test_no_token_in_a_file(tmp_path: Path, content: str) -> None:
     assert failed.value.kind == "no token" and "words" not in str(failed.value)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(GeneratorFailed, match="expected a file that can be read, found: No such file"):
         tokens.current(str(tmp_path / "none"))
 
 
-def test_the_error_states_the_expiry(tmp_path: Path) -> None:
+def test_a_refused_tokens_error_states_its_expiry(tmp_path: Path) -> None:
     """The server's reason, and that the token says of itself that it has expired."""
     (tmp_path / "token").write_text(expired := jwt(1_000_000_000))
     account = replace(USER, password="", token_file=str(tmp_path / "token"))
@@ -310,7 +310,7 @@ def test_the_error_states_the_expiry(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("challenge", [b"", b"{", b"[]", b'{"status": "<script>"}', b'{"status": {}}', b"[" * 5000])
-def test_a_reason_that_is_none(challenge: bytes) -> None:
+def test_a_malformed_reason_is_replaced(challenge: bytes) -> None:
     exchange = exchange_of("xoauth2", USER, "token")
     assert exchange.respond(challenge) == b"" and exchange.reason() == "the token was refused"
     with pytest.raises(ProtocolError, match="XOAUTH2 success"):
@@ -337,7 +337,7 @@ def test_each_form_of_a_secret_is_masked(tmp_path: Path) -> None:
             assert masked == "535 *** is wrong, QUJDREVGR0g= is not", each
 
 
-def test_a_failure_in_the_middle_shows_nothing() -> None:
+def test_a_failure_in_an_exchange_shows_no_secret() -> None:
     """No exception of the log-on's own has a secret in its text or its representation."""
     shown = (
         repr(exchange_of("plain", USER))

@@ -88,7 +88,7 @@ EHLO = b"250-mail.sim.test\r\n250 SIZE 1000000\r\n"
 IN_THE_CLEAR = b"250-mail.sim.test\r\n250-AUTH PLAIN LOGIN\r\n250 STARTTLS\r\n"
 
 
-async def test_an_acceptance_while_the_message_is_under_way_is_none(pipelines: bool) -> None:
+async def test_an_acceptance_before_the_messages_end_is_a_protocol_error(pipelines: bool) -> None:
     """The server reads nothing more after its go-ahead: it cannot know how the message ends."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -131,7 +131,7 @@ async def test_an_acceptance_while_the_message_is_under_way_is_none(pipelines: b
         b"421 closing\r\n",
     ],
 )
-async def test_what_is_injected_behind_the_answer_to_starttls_ends_the_session(
+async def test_data_injected_after_starttls_ends_the_session(
     pipelines: bool, behind: bytes, localhost: tuple[Path, ssl.SSLContext]
 ) -> None:
     """Data in the clear is not taken for what the server says inside TLS, and no password is sent (CVE-2011-0411)."""
@@ -143,7 +143,7 @@ async def test_what_is_injected_behind_the_answer_to_starttls_ends_the_session(
         assert PASSWORD.encode() not in taken
 
 
-async def test_what_was_offered_in_the_clear_is_forgotten(
+async def test_extensions_offered_before_tls_are_discarded(
     pipelines: bool, localhost: tuple[Path, ssl.SSLContext]
 ) -> None:
     """AUTH was offered before TLS and not inside: no password is sent (RFC 3207 section 4.2)."""
@@ -176,7 +176,7 @@ def test_the_reader_holds_little_of_any_stream(text: bytes, piece: int) -> None:
             assert wire.held_bytes <= LONGEST_LINE_BYTES + LONGEST_REPLY_BYTES
 
 
-async def test_an_error_of_ours_is_the_generators(pipelines: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_is_generator_failed(pipelines: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends this user's connection, and escapes neither to the caller nor into asyncio."""
 
     def broken(*_: object) -> None:

@@ -145,7 +145,7 @@ async def test_the_times_of_a_packet_count_from_its_write() -> None:
         ((b"451 later", b"503 no", b"503 no", b"354 go on"), "451 MAIL"),
     ],
 )
-async def test_a_message_that_is_awaited_after_a_refusal_is_never_sent(
+async def test_no_message_is_sent_after_refused_recipients(
     replies: tuple[bytes, ...], kind: str, connection: str
 ) -> None:
     """Not even an empty one (RFC 2920 section 3.1 would deliver it to the accepted): the connection ends instead."""
@@ -230,7 +230,7 @@ async def test_a_refused_log_on_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("answered", range(4))
-async def test_what_is_under_way_fails_with_the_connection(answered: int) -> None:
+async def test_commands_under_way_fail_with_the_connection(answered: int) -> None:
     """After any number of answers to a packet: the loss is told at once, and each command still out is counted lost."""
     replies = (b"250 sender", b"250 recipient", b"354 go on")
     observer = Observed()
@@ -251,7 +251,7 @@ async def test_what_is_under_way_fails_with_the_connection(answered: int) -> Non
     assert [outcome for _, outcome, _, _ in observer.commands[2:]] == ["ok"] * done + ["lost"] * (3 - done)
 
 
-async def test_each_answer_has_the_whole_time_limit() -> None:
+async def test_each_answer_has_the_full_time_limit() -> None:
     """A packet's answers may take longer than one command may, if each of them keeps within its own time."""
 
     async def script(peer: Peer) -> None:

@@ -51,7 +51,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSL
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([b".", b"..", b"", b".a", b"a.", b"* OK", b"\xc3\xa9"]), max_size=20))
-def test_any_lines_arrive_byte_for_byte(pipelines: bool, lines: list[bytes]) -> None:
+def test_any_lines_arrive_unchanged(pipelines: bool, lines: list[bytes]) -> None:
     """Whatever the lines of a body, 8-bit ones included, the server gets exactly them."""
     message = b"Subject: any\r\n\r\n" + b"".join(line + b"\r\n" for line in lines)
 
@@ -68,7 +68,7 @@ def test_any_lines_arrive_byte_for_byte(pipelines: bool, lines: list[bytes]) -> 
     asyncio.run(scenario())
 
 
-async def test_bytes_are_counted_as_they_travel(pipelines: bool) -> None:
+async def test_counted_bytes_are_those_sent(pipelines: bool) -> None:
     """The observer's byte counts are what a server really sent and received, without QUIT."""
     taken = bytearray()
     replies = [
@@ -93,7 +93,7 @@ async def test_bytes_are_counted_as_they_travel(pipelines: bool) -> None:
     assert sum(received for *_, received in observer.commands) == sum(map(len, replies))
 
 
-def test_per_message_connections_are_closed_and_kept_ones_kept(pipelines: bool) -> None:
+def test_per_message_connections_are_closed_and_kept_ones_reused(pipelines: bool) -> None:
     """Three messages take three connections, or one; after `close` the server has none open."""
 
     async def scenario(connection: str, expected: int) -> None:
@@ -111,7 +111,7 @@ def test_per_message_connections_are_closed_and_kept_ones_kept(pipelines: bool) 
     asyncio.run(scenario("kept", 1))
 
 
-async def test_a_cancelled_send_leaves_nothing_behind(pipelines: bool) -> None:
+async def test_a_cancelled_send_leaves_no_connection(pipelines: bool) -> None:
     """The engine's time limit for a task cancels `send`: the connection goes with it."""
     handler = Accepting()
     stuck = asyncio.Event()
@@ -133,7 +133,7 @@ async def test_a_cancelled_send_leaves_nothing_behind(pipelines: bool) -> None:
             await handler.gone.wait()
 
 
-async def test_a_kept_connection_that_the_server_cut_is_made_anew(pipelines: bool) -> None:
+async def test_a_kept_connection_closed_by_the_server_is_replaced(pipelines: bool) -> None:
     """Between two messages the server may close without a word: the second goes over a new connection."""
     handler = Accepting()
     async with aiosmtpd(handler) as (port, connections):
@@ -147,7 +147,7 @@ async def test_a_kept_connection_that_the_server_cut_is_made_anew(pipelines: boo
     assert [to for _, to, _ in handler.delivered] == [["user2@sim.test"], ["user3@sim.test"]]
 
 
-async def test_a_kept_connection_that_ends_with_421_is_made_anew_once(pipelines: bool) -> None:
+async def test_a_kept_connection_ended_by_421_is_replaced_once(pipelines: bool) -> None:
     handler, observer = Accepting(), Observed()
     async with aiosmtpd(handler) as (port, _):
         submission = submission_to(endpoint(port, "kept"), pipelines, observer)
@@ -163,7 +163,7 @@ async def test_a_kept_connection_that_ends_with_421_is_made_anew_once(pipelines:
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("excluded", [[], ["PLAIN"]])
-async def test_authentication_happens_where_it_is_offered(pipelines: bool, excluded: list[str]) -> None:
+async def test_users_authenticate_where_auth_is_offered(pipelines: bool, excluded: list[str]) -> None:
     """A server that requires AUTH (PLAIN, or LOGIN when it has no other) takes the message."""
     handler, observer = Accepting(), Observed()
     options = {"authenticator": authenticator, "auth_required": True, "auth_require_tls": False}
@@ -175,7 +175,7 @@ async def test_authentication_happens_where_it_is_offered(pipelines: bool, exclu
     assert observer.names == ["CONNECT", "EHLO", "AUTH", "MAIL", "RCPT", "DATA"]
 
 
-async def test_without_auth_in_the_endpoint_none_is_tried(pipelines: bool) -> None:
+async def test_without_auth_in_the_endpoint_users_do_not_authenticate(pipelines: bool) -> None:
     """`auth: false` sends without authentication although it is offered."""
     handler, observer = Accepting(), Observed()
     async with aiosmtpd(handler, authenticator=authenticator, auth_require_tls=False) as (port, _):
@@ -211,7 +211,7 @@ async def test_a_password_that_the_server_echoes_is_masked(pipelines: bool) -> N
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
-async def test_mail_over_tls(pipelines: bool, certificate: tuple[Path, ssl.SSLContext], tls: str) -> None:
+async def test_mail_is_sent_over_tls(pipelines: bool, certificate: tuple[Path, ssl.SSLContext], tls: str) -> None:
     handler, observer = Accepting(), Observed()
     ca_file, context = certificate
     options: dict[str, object] = {"authenticator": authenticator, "auth_required": True}
@@ -231,7 +231,7 @@ async def test_mail_over_tls(pipelines: bool, certificate: tuple[Path, ssl.SSLCo
 
 
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
-async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(
+async def test_an_untrusted_certificate_is_refused(
     pipelines: bool, certificate: tuple[Path, ssl.SSLContext], tls: str
 ) -> None:
     """Without its authority the server's certificate is refused, and nothing is sent."""

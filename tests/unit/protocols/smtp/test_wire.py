@@ -37,9 +37,7 @@ def fed(wire: SmtpWire, arriving: list[bytes]) -> list[Reply]:
 
 @FAST
 @given(st.lists(REPLIES, max_size=6), st.lists(st.integers(0, 2000)), st.sampled_from([b"\r\n", b"\n"]))
-def test_replies_come_out_however_the_stream_is_cut(
-    replies: list[tuple[int, list[bytes]]], cuts: list[int], end: bytes
-) -> None:
+def test_replies_are_parsed_at_any_split(replies: list[tuple[int, list[bytes]]], cuts: list[int], end: bytes) -> None:
     """Codes, texts and lengths are those that were written, at any split, and nothing is held back at the end."""
     sent = [written(code, lines, end) for code, lines in replies]
     wire = SmtpWire()
@@ -65,7 +63,7 @@ def test_a_reply_has_code_and_lines(stream: bytes, code: int, lines: tuple[bytes
     assert (reply.code, reply.lines) == (code, lines)
 
 
-def test_a_replys_text_has_its_code_once() -> None:
+def test_a_replys_text_contains_its_code_once() -> None:
     """Enhanced status codes stay in it; what is not UTF-8 is replaced."""
     (reply,) = SmtpWire().feed(b"550-5.7.1 not\r\n550 5.7.1 allowed \xff\r\n")
     assert reply.text == "550 5.7.1 not 5.7.1 allowed \N{REPLACEMENT CHARACTER}"
@@ -87,7 +85,7 @@ def test_a_replys_text_has_its_code_once() -> None:
         b"\xd9\xa1\xd9\xa2\xd9\xa3 OK\r\n",  # digits, but not these
     ],
 )
-def test_what_is_no_reply_is_a_protocol_error(stream: bytes) -> None:
+def test_malformed_replies_are_protocol_errors(stream: bytes) -> None:
     """Another protocol's greeting, codes out of range, a reply that changes its mind; the line is kept for errors."""
     wire = SmtpWire()
     with pytest.raises(ProtocolError):
@@ -108,7 +106,7 @@ def test_extensions_are_known_by_their_keywords() -> None:
     assert offers() == {}
 
 
-def test_the_first_line_offers_nothing() -> None:
+def test_the_first_ehlo_line_is_no_extension() -> None:
     """A server's name is no keyword, whatever it is called."""
     assert commands.extensions((b"PIPELINING",)) == {}
 
@@ -124,7 +122,7 @@ def test_commands_are_written_as_rfc_5321_has_them() -> None:
     assert commands.mail("a@sim.test", b"\xe9", offered).line == b"MAIL FROM:<a@sim.test> SIZE=1 BODY=8BITMIME\r\n"
 
 
-def test_passwords_are_sent_as_the_mechanisms_have_it() -> None:
+def test_passwords_are_encoded_by_mechanism() -> None:
     """The examples of RFC 4616 section 4 and of AUTH LOGIN, encoded by hand."""
     account = Account(1, "tim", "tim@sim.test", "tanstaaftanstaaf")
     words = commands.dialogue_of(Messages("PLAIN", plain(account))).words
@@ -146,7 +144,7 @@ LINES = [b".", b"..", b"", b".a", b"a.", b"\xc3\xa9", b"x" * 2000, b"\r", b"\n",
 @example(b"\r")
 @example(b"a\r\n.\r\nb")
 @example(b"a\n.\nb")
-def test_a_message_travels_as_by_smtplib(message: bytes) -> None:
+def test_a_message_is_encoded_as_by_smtplib(message: bytes) -> None:
     """Line ends, leading dots and the end are, byte for byte, those that the library would have sent."""
     _check_wire_format(message)
 
@@ -157,7 +155,7 @@ def test_a_message_travels_as_by_smtplib(message: bytes) -> None:
 @example(b"", b"\r")
 @example(b"", b"\r\n.")
 @example(b".", b"")
-def test_a_long_message_travels_as_by_smtplib(before: bytes, behind: bytes) -> None:
+def test_a_long_message_is_encoded_as_by_smtplib(before: bytes, behind: bytes) -> None:
     """The same holds for a message that is long enough for another way to look through it."""
     _check_wire_format(before + b"A dot. And another.\r\n" * 1000 + behind)
 
@@ -168,7 +166,7 @@ def _check_wire_format(message: bytes) -> None:
     assert b"".join(commands.wire_format(message)) == expected
 
 
-def test_a_message_that_is_fine_is_not_copied() -> None:
+def test_a_message_that_needs_no_encoding_is_not_copied() -> None:
     """However long it is, the very object goes to the transport."""
     message = b"Subject: long\r\n\r\nA dot. And another.\r\n" + b"QUJD\r\n" * 20_000
     assert commands.wire_format(message)[0] is message

@@ -79,7 +79,7 @@ def buffer_of(rops: bytes, handles: list[int]) -> bytes:
 
 
 @given(st.lists(requests(), max_size=8), st.integers(0, 0x8000))
-def test_answers_or_refuses_requests(wanted: list[bytes], most_bytes: int) -> None:
+def test_any_requests_are_answered_or_refused(wanted: list[bytes], most_bytes: int) -> None:
     store = Store([("user1", "user1@example.test", "")], {})
     mailbox = store.mailboxes["user1"]
     rops = Rops(store, mailbox, lambda: None)
@@ -99,7 +99,7 @@ def test_answers_or_refuses_requests(wanted: list[bytes], most_bytes: int) -> No
 
 
 @given(st.binary(max_size=60))
-def test_answers_or_refuses_bytes(buffer: bytes) -> None:
+def test_any_bytes_are_answered_or_refused(buffer: bytes) -> None:
     store = Store([("user1", "user1@example.test", "")], {})
     rops = Rops(store, store.mailboxes["user1"], lambda: None)
     try:
