@@ -103,7 +103,7 @@ def _measure(directory: Path, users: int) -> dict[str, Any]:
 
 
 def _records(user: int, users: int) -> Records:
-    """Return what became of the messages of a user; of every second one, the last event is left out."""
+    """Return the events of a user's messages, for every second one without the last event."""
     records = np.zeros(len(STEPS) * EACH, MAIL)
     ids = np.array([f"n{user}.{index}" for index in range(EACH)], "S20")
     for step, (event, folder, received) in enumerate(STEPS):

@@ -80,7 +80,7 @@ class Quiet:
             raise RuntimeError(f"{name}: {outcome}")
 
     def arrived(self, messages: int) -> None:
-        """Nobody waits for mail."""
+        """Do nothing: no user waits for mail."""
 
     def lost(self, failure: Exception) -> None:
         """The next operation raises."""
@@ -315,7 +315,7 @@ def _resident_kib() -> float:
 
 
 class _Stamped(ImapSession):
-    """A session that hears when the null server sent what it pushes, and wakes whoever waits for it."""
+    """A session that reads the null server's time of sending from each push, and wakes the coroutine that waits."""
 
     def __init__(self, services: Services, number: int) -> None:
         self.quiet = Quiet()

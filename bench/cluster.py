@@ -40,10 +40,10 @@ AHEAD_S = 1000
 """The first client's clock is so many seconds ahead of the station's, the second's twice as many, and so on."""
 
 PORT = 9464
-"""Of the metrics, on a host where nobody else is."""
+"""Port of the metrics, on a host without other programs."""
 
 ROUND_S = 0.05
-"""How often it is looked whether there is a new snapshot."""
+"""Seconds between two looks for a new snapshot."""
 
 SNAPSHOTS = f"""
 import json, time, urllib.request
@@ -82,7 +82,7 @@ def _place() -> Iterator[Path]:
 
 
 def measure(_: Cpus, size: Size) -> dict[str, Any]:
-    """The same run by a cluster of four clients and by one machine, on one Dovecot and Postfix, each on its host."""
+    """Make one run by a cluster of four clients and by one machine, on one Dovecot and Postfix, each on its host."""
     with _place() as place, hosts(CLIENTS + 2) as lab:
         station, *clients, server = lab
         scenario = written(place / "lab.yaml", _document(place, server, size))
@@ -168,7 +168,7 @@ def _work(seen: Watched, work_s: float) -> tuple[float, float]:
 
 
 def _sent(server: Path) -> dict[str, tuple[str, str, str]]:
-    """What the server has in Sent Items, of new mail: by id, kind, digest of the body, and to whom. By `doveadm`."""
+    """Return new mail in the server's Sent Items by `doveadm`: id, kind, digest of the body, and recipients."""
     conf = server / "dovecot/dovecot.conf"
     command = ["doveadm", "-c", str(conf), "-f", "json", "fetch", "-A", f"user hdr.{HEADER.lower()} hdr.to"]
     asked = subprocess.run(
@@ -192,8 +192,8 @@ def _unlike_sent(whole: Mapping[str, Any], alone: Mapping[str, Any]) -> dict[str
 
 
 def clocks(log: TimingLog, ahead_s: Mapping[str, int]) -> dict[str, Any]:
-    """How far apart the clients were told to start and their engines really began, and how wrong they were about the
-    station's clock, with what they claimed: of all readings, in ms.
+    """Return the spread of the stated and of the actual starts, and the true and stated errors of the controller's
+    clock over all readings, in ms.
 
     `ahead_s` is how far ahead of the station's clock theirs are in truth.
     """
@@ -220,7 +220,7 @@ def _spread_ms(figures_ns: list[int]) -> dict[str, float]:
 
 
 def control(seen: Watched, clients: int, work_s: float) -> dict[str, float]:
-    """What went over the station's interface while users were at work: in each second, for each client."""
+    """Return the traffic of the controller's interface while users were at work, per second and client."""
     seconds, through = seen.between(*_work(seen, work_s))
     each = seconds * clients
     return {

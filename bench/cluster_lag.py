@@ -1,6 +1,6 @@
-"""What a cluster costs the engines of a client, how fast logs come home, and how much room they take there.
+"""Costs of a cluster to the engines of a client, the speed of collecting logs, and their size on the disk.
 
-*Lag.* A client of a cluster has an agent (Dask's worker) and a machine process beside its engine; one machine by itself
+*Lag.* A client of a cluster has an agent (Dask's worker) and a machine process besides its engine; one machine alone
 has the process of `loadsim run`. Both are on one core with their engine; station, run and null server have the others.
 The runs take turns, and the figures of a pair are compared, so that a noisy minute falls on both.
 """
@@ -150,7 +150,7 @@ def measure_pull(_: Cpus, size: tuple[int, int]) -> list[dict[str, Any]]:
 
 
 class Left(NamedTuple):
-    """What a run has left in the logs of its one engine and of its machine, in so many seconds; what the engine took of
+    """A run's bytes in the logs of its one engine and of its machine, in `seconds`; the share that the engine took of
     a core meanwhile; how much of the plan it did."""
 
     engine_bytes: int
@@ -175,7 +175,7 @@ class Logged:
 
 def measure_log_bytes(cpus: Cpus, size: Logged) -> list[dict[str, Any]]:
     """For each profile, some of its users' day: what an activity of the plan leaves in the logs, with all that
-    follows from it. Beside that, what engine and machine write in a second with two users who do next to nothing, and
+    follows from it. Besides that, what engine and machine write in a second with two users who do next to nothing, and
     what an engine writes in a second of a core that it takes in a closed loop."""
     idle = _left(cpus, "loadsim-5.5/light", 2, "8h", size.idle_s)
     idle_bytes_per_s = idle.engine_bytes / idle.seconds

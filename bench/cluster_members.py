@@ -38,7 +38,7 @@ KINDS = (
     ("station", "loadsim cluster up "),
     ("run", "loadsim run "),
 )
-"""What a process is, by what stands in its command line."""
+"""Kinds of processes by the words of their command line."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Member:
     said: Path
 
     def lines(self) -> list[str]:
-        """What it has said so far."""
+        """Return its output so far."""
         return self.said.read_text(errors="replace").splitlines()
 
     def until(self, pattern: str, within_s: float = JOIN_LIMIT_S) -> re.Match[str]:
@@ -99,7 +99,7 @@ class Lab:
     clients: dict[str, Member] = field(default_factory=dict)
 
     def command(self, *arguments: str | Path) -> list[str]:
-        """On the station: a verb that goes by way of the cluster."""
+        """Run a verb on the controller's host that uses the cluster."""
         own = ("--cluster", self.address, "--certs", self.place / "certs")
         return self.station.command(loadsim(*arguments, *own))
 
@@ -149,7 +149,7 @@ def cluster(
 
 
 class Traffic(NamedTuple):
-    """What an interface has received and sent since it was made, in bytes with all headers, and in packets."""
+    """Data received and sent by an interface since it was made, in bytes with all headers, and in packets."""
 
     received_bytes: int
     received_packets: int
@@ -194,7 +194,7 @@ def processes_below(roots: Sequence[int]) -> list[int]:
 
 
 def costs(roots: Sequence[int], memory: bool = False) -> dict[str, Kind]:
-    """What those processes cost, by their kind."""
+    """Return the costs of those processes, by their kind."""
     found: dict[str, Kind] = {}
     for pid in processes_below(roots):
         with suppress(OSError):
@@ -218,7 +218,7 @@ def _memory_kib(pid: int) -> int:
 
 @dataclass
 class Watched:
-    """What was seen of a run: when each phase was told, and the traffic and costs then, by the monotonic clock."""
+    """A run as it was watched: the time of each phase, and its traffic and costs then, by the monotonic clock."""
 
     began_s: float
     ended_s: float = 0.0
@@ -228,7 +228,7 @@ class Watched:
     status: int | None = None
 
     def between(self, begin_s: float, end_s: float) -> tuple[float, Traffic]:
-        """How long the longest stretch of looks within these instants is, and what went through in it."""
+        """Return the length of the longest stretch of looks within these instants, and its traffic."""
         within = [each for each in self.traffics if begin_s <= each[0] <= end_s]
         (first_s, first), (last_s, last) = within[0], within[-1]
         return last_s - first_s, Traffic(*(after - before for before, after in zip(first, last, strict=True)))

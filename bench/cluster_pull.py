@@ -1,4 +1,4 @@
-"""How fast the logs of clients come to the station: `python -m bench.cluster_pull ADDRESS CERTS OUT NAME...`, there.
+"""Speed of collecting the clients' logs: `python -m bench.cluster_pull ADDRESS CERTS OUT NAME...` at the controller.
 
 Each client has a run called `RUN` (see `leave`), which is brought here, over TLS and with all checks, as `loadsim run`
 does it: from all clients at once. It prints the seconds that this took.

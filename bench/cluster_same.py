@@ -1,4 +1,4 @@
-"""Whether two runs of a scenario did the same, user by user: one by a cluster and one by one machine, say.
+"""Compares two runs of a scenario user by user, such as one by a cluster and one by one machine.
 
 What users do of themselves is fixed by scenario and seed: which activities, when each is due, to whom new mail goes.
 That has to be the same to the microsecond. What follows from mail depends on when the mail arrived, and on what a run
@@ -23,15 +23,15 @@ OWN = ("SEND", "BROWSE", "SCHEDULE")
 """Tasks that are due by the plan alone."""
 
 DONE_WITH = ("moved", "copied", "deleted")
-"""What users do with messages."""
+"""Events of users' actions on messages."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What the users of a run did.
+    """Actions of the users of a run.
 
     `due`: by user and task, when it was due, in microseconds, as often as that. `new` and `answers`: the recipients of
-    each message, as often as the server took it for them, by sender and id. `fates`: by user and message, what he did.
+    each message, as often as the server took it for them, by sender and id. `fates`: by user and message, their acts.
     """
 
     due: Mapping[tuple[int, str], Counter[int]]
@@ -63,7 +63,7 @@ def done(run: Path) -> Done:
 
 
 def _fates(log: TimingLog) -> dict[tuple[int, str], frozenset[str]]:
-    """What became of each message that came to an Inbox, by what its user did with it."""
+    """Return the events of each message that came to an Inbox, by user and message."""
     found: dict[tuple[int, str], frozenset[str]] = {}
     for event in DONE_WITH:
         those = log.mails[log.mails["event"] == EVENT[event]]
@@ -74,7 +74,7 @@ def _fates(log: TimingLog) -> dict[tuple[int, str], frozenset[str]]:
 
 
 def compare(one: Done, other: Done) -> dict[str, Any]:
-    """How many of each were the same, and how many were not: `differences` has to be empty."""
+    """Return how many of each were equal, and the `differences`, which have to be empty."""
     differences: dict[str, list[str]] = {}
 
     def differ(what: str, keys: Iterable[object]) -> None:

@@ -1,4 +1,4 @@
-"""How often `loadsim compare` is wrong: simulated runs of equal servers, and of servers worse by twice the limit.
+"""Error rates of `loadsim compare`: simulated runs of equal servers, and of servers worse by twice the limit.
 
 The spread between runs is normal in logarithms, shared in half by all figures, and correlated from run to run (AR(1)).
 """

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 Row = Mapping[str, Any]
 
 LEAST_SPELLS = 10
-"""Windows with fewer slow spells are beyond the limit that stands beside each interval."""
+"""Windows with fewer slow spells are beyond the limit that is stated with each interval."""
 
 SHOWN = ("READ", "score")
 

@@ -1,4 +1,4 @@
-"""What one operation costs the client: IMAP on the null server and on Dovecot, SMTP by size, beside other clients."""
+"""A client's costs of one operation: IMAP on the null server and on Dovecot, SMTP by size, also of other clients."""
 
 from __future__ import annotations
 

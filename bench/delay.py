@@ -105,7 +105,7 @@ class Proxy:
 
 
 async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """What the client sends, at once; its end is the server's to answer."""
+    """Forward the client's data at once; the server answers its end."""
     with suppress(OSError):
         while data := await read_some(reader):
             writer.write(data)

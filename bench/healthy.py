@@ -4,7 +4,7 @@ Limits that catch a generator that is out of breath are worth something only if 
 are whole runs of `loadsim run`, judged by the default limits, on the null server and kept apart from it (`--pin`).
 
 Where other machines on the same hardware take the CPU away, a loop is late and the run rightly invalid. The kernel says
-how much they took; a run that this happened to is told, whatever its verdict, and made again.
+how much they took; such a run is reported and repeated, with any verdict.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _row(score: dict[str, Any]) -> dict[str, Any]:
 
 
 def disturbed(row: Mapping[str, Any]) -> bool:
-    """Whether others took the CPU away from this run."""
+    """Return if other machines took the CPU away from this run."""
     return bool(row["stolen_share"] > DISTURBED_SHARE)
 
 
@@ -86,7 +86,7 @@ def line(name: str, row: Mapping[str, Any]) -> str:
 
 
 def any_invalid(rows: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a healthy run was called what it was not."""
+    """Return if an undisturbed run is invalid."""
     return any(row["validity"] == "invalid" and not disturbed(row) for row in rows)
 
 

@@ -49,7 +49,7 @@ class Host:
     def run(
         self, arguments: Sequence[str | Path], timeout_s: float, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Run it to its end, whatever its exit status; its output is text. `options` are those of `subprocess.run`."""
+        """Run it to its end with any exit status; its output is text. `options` are those of `subprocess.run`."""
         return subprocess.run(
             self.command(arguments), capture_output=True, text=True, timeout=timeout_s, check=False, **options
         )
@@ -59,7 +59,7 @@ class Host:
         return subprocess.Popen(self.command(arguments), text=True, **options)
 
     def cut(self) -> None:
-        """Let nothing through any more, either way: as with a cable far away, nobody is told."""
+        """Let nothing through any more, either way; as with a distant broken cable, no end is notified."""
         self._plug("nomaster")
 
     def mend(self) -> None:
@@ -85,7 +85,7 @@ class Host:
 
 @contextmanager
 def hosts(count: int, grace_s: float = _GRACE_S) -> Iterator[list[Host]]:
-    """So many hosts on one wire, each of which reaches the others; removed with all that runs on them.
+    """Yield `count` hosts on one wire, each of which reaches the others; remove them and their processes.
 
     Processes that are left when the block ends are asked to end, and made to after `grace_s`.
 
@@ -142,13 +142,13 @@ def _end_processes(namespace: str, grace_s: float) -> None:
 
 
 def _living(namespace: str) -> list[int]:
-    """Its processes, but for those that have ended and that nobody has asked about."""
+    """Return its processes, without zombies."""
     pids = [int(pid) for pid in run("ip", ("netns", "pids", namespace)).split()]
     return [pid for pid in pids if not _has_ended(pid)]
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether it is a zombie, or gone (proc(5))."""
+    """Return if it is a zombie, or gone (proc(5))."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

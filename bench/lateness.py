@@ -1,4 +1,4 @@
-"""How late a waiting coroutine learns what the server has written, by load: the null server pushes, and says when."""
+"""Delays until a waiting coroutine gets the server's data, by load: the null server pushes its time of sending."""
 
 from __future__ import annotations
 

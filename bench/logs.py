@@ -219,7 +219,7 @@ def _expected_us(directory: Path) -> dict[str, list[int]]:
 
 
 def _crc_bytes_per_s() -> float:
-    """How fast one core computes checksums: no step is faster than this takes for what it reads and writes."""
+    """Return the speed of one core's checksums: no step reads and writes faster than this."""
     data = bytes(1 << 26)
     began_s = time.perf_counter()
     zlib.crc32(data)
@@ -227,7 +227,7 @@ def _crc_bytes_per_s() -> float:
 
 
 def _write_bytes_per_s(directory: Path, most_bytes: int) -> float:
-    """How fast the disk takes at most so many bytes, or a gigabyte: what is read may be in memory already."""
+    """Return the speed of writing this many bytes, at most a gigabyte, to the disk: reads may come from memory."""
     data = bytes(min(most_bytes, 1 << 30))
     began_s = time.perf_counter()
     with (directory / "zeros").open("xb") as file:

@@ -345,7 +345,7 @@ class _WithoutAFolder(InMemoryMailbox):
 
 
 class _LosingAFolder(InMemoryMailbox):
-    """The same of one user only, from `BEGIN_S` on."""
+    """A mailbox of one user that loses a folder, from `BEGIN_S` on."""
 
     def _is_lost(self, name: str) -> bool:
         is_late = self._observer.now() >= BEGIN_S * 1e9

@@ -1,4 +1,4 @@
-"""Other people's clients beside ours: Postfix's smtp-source, and imaptest where `IMAPTEST` says where it is."""
+"""Other programs' clients: Postfix's smtp-source, and imaptest if `IMAPTEST` is its path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
 
 IMAPTEST_STATES = {"NOOP": "noop", "STORE": "store", "FETCH": "fetch2", "APPEND": "append"}
-"""What imaptest calls the operations. Its FETCH2 asks for the whole message, its header or its text, at random; its
+"""The names of operations in imaptest. Its FETCH2 asks for the whole message, its header or its text, at random; its
 STORE sets or clears random flags of a message in a mailbox of ten, every other time without .SILENT."""
 
 LIBRARIES = "/usr/lib/dovecot"

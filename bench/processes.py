@@ -56,7 +56,7 @@ def raise_open_files() -> None:
 
 
 class Cost(NamedTuple):
-    """What a program did not say of itself: its CPU time, user and system, and its time on the wall, in seconds."""
+    """Measured times of a program in seconds: CPU time of user and system, and wall-clock time."""
 
     user_s: float
     system_s: float

@@ -71,7 +71,7 @@ def score_of(scenario: Path, out: Path, *options: str) -> dict[str, Any]:
 
 
 def scored(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """What a run that has ended printed. Raises `ConfigError` when that is no score."""
+    """Return the score that an ended run printed. Raises `ConfigError` if it printed none."""
     if not done.stdout:
         said: Sequence[str] = done.stderr.splitlines() or ["nothing"]
         raise ConfigError(f"bench: loadsim run: expected a score, it ended with {done.returncode} and said: {said[-1]}")

@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def wrong(found: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether something was found where nothing is, or READ was not found to be slower."""
+    """Return if a difference was found where there is none, or the slower READ was not found."""
     imagined = [one for key in ("tasks", "scores") for one in found["same"][key] if one["change"]]
     (read,) = (one for one in found["slower"]["tasks"] if one["name"] == "READ")
     return bool(imagined) or read["change"] != "slower"

@@ -1,4 +1,4 @@
-"""`loadsim storage` beside fio on one disk, and beside PostMark on a RAM disk; as root, with both installed."""
+"""`loadsim storage` and fio on one disk, and PostMark on a RAM disk; as root, with both installed."""
 
 from __future__ import annotations
 

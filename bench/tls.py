@@ -1,4 +1,4 @@
-"""What TLS costs the client: CPU of a log-on, with a whole handshake and with a resumed session, and memory.
+"""A client's costs of TLS: CPU of a log-on, with a full handshake and with a resumed session, and memory.
 
 In front of the null server stands a process that does nothing but TLS, with Python's `ssl` and a certificate of its
 own (P-256). All of its sessions can be resumed: it is one process. A Dovecot in its default mode has one process for
@@ -35,7 +35,7 @@ WAYS = {
 
 
 def measure(cpus: Cpus, size: tuple[int, int]) -> list[dict[str, Any]]:
-    """Return a row for each way to connect. `size` is the rounds, and the users who log on beside as many idle ones."""
+    """Return a row for each way to connect. `size` is the rounds, and the users who log on amid as many idle ones."""
     rounds, sessions = size
     with tempfile.TemporaryDirectory() as place, started(Shape(messages=4), cpus.server) as server:
         certificate = make_certificate(Path(place))

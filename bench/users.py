@@ -39,14 +39,14 @@ FOLDERS = 2
 
 CORES = len(os.sched_getaffinity(0))
 PIN = CORES > 1
-"""Whether `--pin` is possible here."""
+"""Return if `--pin` is possible here."""
 
 USERS_EACH = 20_000
 """For a source address and for a worker of the server: its ports, and its open files, are enough for so many."""
 
 
 class Load(NamedTuple):
-    """So many Medium users, whose day of eight hours goes by in `day`; they are held at work for `hold_s`.
+    """A number of Medium users, whose day of eight hours takes `day`; they are held at work for `hold_s`.
 
     `pin`: loadsim keeps them and the server apart by itself (`--pin`), on all the CPUs that there are.
     """
@@ -160,7 +160,7 @@ def _has_started(out: Path) -> bool:
 
 
 def figures_of(logs: list[TimingLog], hold_s: float) -> dict[str, Any]:
-    """What the logs of the engines say, together. (There are samples of the whole machine in them, too.)
+    """Return the figures of the engines' logs together, which also have samples of the whole machine.
 
     The first second at work, with what log-on left behind, is left out, and so is what follows the interrupt.
     """

@@ -34,7 +34,7 @@ class Clocks(NamedTuple):
 
 
 class Captured(NamedTuple):
-    """What was seen, on the monotonic clock; `dropped` packets were not, and the clocks differed by `step_ns` more."""
+    """Captured packets by the monotonic clock; `dropped` ones are missing, and the clocks differ by `step_ns` more."""
 
     segments: list[Segment]
     dropped: int
@@ -128,5 +128,5 @@ def _capture(asked: Connection, ports: frozenset[int], cpus: set[int] | None) ->
 
 
 def _asked_ns(asked: Connection) -> int:
-    """When it was seen that the capture shall end, on the clock of the packets; 0 when it shall not."""
+    """Return when the request to end the capture was seen, by the packets' clock; 0 without a request."""
     return time.time_ns() if asked.poll() else 0

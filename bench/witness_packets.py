@@ -1,4 +1,4 @@
-"""What a run's tasks took, as its packets tell: from TCP segments to tasks, without loadsim's drivers."""
+"""Times of a run's tasks by its packets: from TCP segments to tasks, without loadsim's drivers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 
 class Witnessed(NamedTuple):
-    """A task as the wire saw it; all submissions are `SEND`, whatever they answer."""
+    """A task by its packets; all submissions are `SEND`, with any answer."""
 
     task: str
     login: str
@@ -92,7 +92,7 @@ def tasks(segments: Iterable[Segment]) -> Iterator[Witnessed]:
 
 
 def _login(text: bytes) -> str | None:
-    """Who logs on with this line, if one does."""
+    """Return the user who logs on with this line, None without a log-on."""
     match = _INITIAL.match(text)
     if match is None:
         return None

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 EXCEPTIONS = Path(__file__).with_name("prose-exceptions.txt")
-PLACES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "loadsim")
+PLACES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "loadsim", "tests", "bench")
 
 OPENINGS = re.compile(r"(What|How|Whether|Who|Whose|Whom|That|The same|So many|Of which|Nor|For whoever)\b")
 PHRASES = (

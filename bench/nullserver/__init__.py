@@ -30,7 +30,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the server holds and does; `nullserver -h` names the options."""
+    """The server's contents and behaviour; `nullserver -h` names the options."""
 
     workers: int = 1
     users: int = 100_000

@@ -58,7 +58,7 @@ class Ear:
         assert outcome == "ok", name
 
     def arrived(self, messages: int) -> None:
-        """So many messages more."""
+        """Count announced messages."""
         self.announced += messages
         self.told.set()
 
@@ -152,7 +152,7 @@ def test_submitted_mail_is_announced_and_carries_its_header(server: NullServer) 
 
 
 def test_a_late_list_has_each_message(server: NullServer) -> None:
-    """A hundred messages that nobody looked at meanwhile are there with their own headers."""
+    """A hundred messages that were not listed meanwhile are there with their own headers."""
     names = [f"n2.{number}" for number in range(100)]
     with smtplib.SMTP(server.services.smtp.host, server.services.smtp.port, timeout=PATIENCE_S) as client:
         for name in names:

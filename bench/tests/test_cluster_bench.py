@@ -58,7 +58,7 @@ def test_equal_runs_have_no_differences() -> None:
     ],
 )
 def test_compare_names_each_difference(change: dict[str, Any], what: str) -> None:
-    """Whichever of the two runs it is in, and only that."""
+    """In either of the two runs, and nothing else."""
     for one, other in ((DID, replace(DID, **change)), (replace(DID, **change), DID)):
         assert list(compare(one, other)["differences"]) == [what]
 

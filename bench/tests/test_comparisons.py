@@ -1,4 +1,4 @@
-"""How often comparisons are wrong: a few pairs in each run, all of them in the nightly one."""
+"""Error rates of comparisons: a few pairs in each run, all of them in the nightly one."""
 
 from __future__ import annotations
 

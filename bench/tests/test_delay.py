@@ -54,7 +54,7 @@ def echo() -> Iterator[int]:
 
 
 def hear(connection: socket.socket, count: int | None = None) -> bytes:
-    """So many bytes, or all to the end."""
+    """Return this many bytes, or all up to the end."""
     heard = bytearray()
     while count is None or len(heard) < count:
         data = connection.recv(65_536)

@@ -65,7 +65,7 @@ def asking(one: Host, other: Host) -> Iterator[subprocess.Popen[str]]:
 
 
 def came_back(asks: subprocess.Popen[str], within_s: float) -> str:
-    """What came back of a byte."""
+    """Return the answer to a byte."""
     assert asks.stdin is not None
     assert asks.stdout is not None
     print(within_s, file=asks.stdin, flush=True)

@@ -155,7 +155,7 @@ def test_an_invalid_healthy_run_is_shown_with_its_reason() -> None:
 
 
 def test_tables_compare_with_their_reference() -> None:
-    """Beside a median stands how many times the reference's it is."""
+    """Each median has its ratio to the reference's."""
     rows = [
         {"client": name, "loop": loop, "operation": size, "us": {"median": us}}
         for name, loop, size, us in (

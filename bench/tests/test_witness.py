@@ -138,7 +138,7 @@ def chatter() -> Iterator[None]:
 
 @pytest.mark.system
 def test_a_capture_has_the_bytes_that_were_sent() -> None:
-    """The same submission over loopback, captured amid others' traffic: one SEND. Needs root, for the packet socket."""
+    """A submission over loopback, captured amid other traffic, is one SEND. Needs root, for the packet socket."""
     with chatter(), socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         with capturing(frozenset({port})) as capture:

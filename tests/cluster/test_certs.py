@@ -58,7 +58,7 @@ def openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def verified(authority: Path, certificate: Path, *options: str | Path) -> bool:
-    """Whether `openssl verify`, at its strictest, takes the certificate as one of the authority."""
+    """Return if `openssl verify`, at its strictest, accepts the certificate as one of the authority."""
     return openssl("verify", "-x509_strict", *options, "-CAfile", authority, certificate).returncode == 0
 
 
@@ -91,7 +91,7 @@ def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
 
 
 def test_an_existing_directory_is_not_overwritten(tmp_path: Path) -> None:
-    """Whatever stands where the directory would be made stays as it is."""
+    """Anything in the directory's place stays as it is."""
     directory = tmp_path / "cluster"
     directory.symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"cluster: expected a directory that does not exist yet"):
@@ -186,7 +186,7 @@ def worker(address: str, security: Security) -> Worker:
 
 
 def test_members_connect_over_tls(place: Path) -> None:
-    """Station, client and whoever controls them speak over TLS; the station runs something on the client."""
+    """Controller, client and a controlling process connect over TLS; the controller runs a function on the client."""
 
     async def work() -> None:
         security = mutual_tls(place)
@@ -250,7 +250,7 @@ def test_the_port_sends_nothing_to_clients_without_a_certificate(place: Path, ot
     """OpenSSL's own client at Dask's port: a member is greeted, anybody else is shown the door, plain TCP too."""
 
     def asked(address: str, *options: str | Path) -> tuple[str, bytes]:
-        """What s_client says of the handshake, and what the port sent."""
+        """Return s_client's words on the handshake, and the bytes that the port sent."""
         connect = ("-connect", address, "-CAfile", place / "cert.pem", "-verify_return_error")
         done = subprocess.run(
             ["openssl", "s_client", *connect, "-quiet", *options],

@@ -135,7 +135,7 @@ def test_a_cluster_makes_the_run_of_one_machine(dovecot_postfix: StartDovecotPos
         ("two", 3, 0),
     ]
     for one in score["per_client"]:
-        assert one["start_late_ms"] >= -2 * one["start_error_ms"]  # all have one clock here, and nobody begins early
+        assert one["start_late_ms"] >= -2 * one["start_error_ms"]  # all have one clock here, and none begins early
     assert (score["users"], score["clients"], score["delivery"]["undelivered_at_end"]) == (6, 2, 0)
     audit = json.loads((out / "audit.json").read_text())
     assert (audit["mailboxes"], audit["unread"], audit["unjudged"], audit["findings"]) == (6, 0, 0, [])
@@ -187,7 +187,7 @@ def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path:
 
 @pytest.mark.nightly(part="hosts")
 def test_clients_keep_their_logs_when_the_controller_is_killed(embedded_server: StartEmbedded, tmp_path: Path) -> None:
-    """The run's command is killed: the clients finish, keep their logs, and give them to whoever asks for them."""
+    """The run's command is killed: the clients finish, keep their logs, and give them to any later command."""
     run = RUN | {"day_length": "12s", "window": "12s"}
     path = on_server(embedded_server, tmp_path / "small.yaml", run=run, cluster={"control_limit": "2s"})
     out, later = tmp_path / "out", tmp_path / "later"

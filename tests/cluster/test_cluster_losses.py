@@ -1,4 +1,4 @@
-"""What is lost when something of a cluster is killed or frozen: each for real, by the commands that a user gives."""
+"""Losses when parts of a real cluster are killed or frozen, started by the commands that a user types."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from loadsim.timinglog.records import GIVEN_UP
 pytestmark = pytest.mark.nightly(part="hosts")
 
 SECONDS = 14
-"""How long the work lasts: longer than it takes until a client is lost."""
+"""The length of the load in seconds: longer than it takes until a client is lost."""
 
 
 def engine_of(out: Path, name: str) -> int:

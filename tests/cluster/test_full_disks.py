@@ -48,7 +48,7 @@ class Disk:
 
 @contextmanager
 def disk(path: Path) -> Iterator[Disk]:
-    """One that goes with the block; it is in a mount namespace of its own, which whoever holds it takes along."""
+    """A file system that exists during the block, in a mount namespace that its processes inherit."""
     path.mkdir()
     command = ["unshare", "--mount", "sh", "-c", SERVE, "sh", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:

@@ -64,7 +64,7 @@ def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = l
 def test_a_worker_finishes_its_load_without_a_controller(
     tmp_path: Path, ramp_up: str, goes_on: bool, ended_how: str
 ) -> None:
-    """With nobody above it for longer than it may be, it goes on, ends by itself, and its logs are whole.
+    """Without a controller for longer than the limit, it goes on, ends by itself, and its logs are whole.
 
     Without a common start there is nothing to go on with.
     """
@@ -103,7 +103,7 @@ def test_a_worker_without_its_source_address_is_named(tmp_path: Path) -> None:
 
 
 def test_a_worker_with_another_plan_is_refused(tmp_path: Path) -> None:
-    """Whatever the station makes of it, it finds out by itself. It is refused by name, and leaves nothing."""
+    """The worker finds out by itself. It is refused by name, and leaves nothing."""
     scenario = scenario_of(tmp_path / "s", (quiet(), 4))
     _, two = clients = Agreed(tmp_path, scenario, NOWHERE, {"one": 1, "two": 1}).clients
     two.share = replace(two.share, fingerprints=replace(two.share.fingerprints, plan="other"))
@@ -130,7 +130,7 @@ def test_the_workers_directory_is_private(tmp_path: Path) -> None:
 
 
 def test_an_assignment_is_decoded_as_encoded_and_shows_no_password(tmp_path: Path) -> None:
-    """What a machine is told is what the station has; its users are those of all its engines."""
+    """A worker decodes what the controller encoded; its users are those of all its engines."""
     scenario = scenario_of(tmp_path, (quiet(), 100), accounts={"user": "u{index}", "password": PASSWORD})
     one, two = (client.share for client in Agreed(tmp_path, scenario, NOWHERE, {"one": 3, "two": 1}).clients)
     assert WorkerAssignment.read(read_line(one.encode())[1]) == one

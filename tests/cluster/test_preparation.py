@@ -107,7 +107,7 @@ def test_no_client_changes_mailboxes_before_all_have_inspected_theirs() -> None:
 def test_a_failure_of_one_client_ends_the_preparation_of_all(
     what: str, said: str, after_s: float, before_s: int
 ) -> None:
-    """Noticed at once, or after so many beats; none is left, and nobody was told to change anything before."""
+    """Noticed at once, or after some missed beats; no client is left, and none was told to change mailboxes before."""
 
     async def live(_: VirtualLoop) -> None:
         good, bad = Told({"inspected": True}), Told()
@@ -148,7 +148,7 @@ def test_a_failure_of_one_client_ends_the_preparation_of_all(
 
 
 def test_progress_of_several_clients_is_that_of_the_slowest() -> None:
-    """Who has not begun counts as having all before him; who has nothing to change is not counted in that phase."""
+    """A client that has not begun has all its accounts left; one with nothing to change is left out of that phase."""
     assert combine([]) == PhaseProgress()
     assert combine([PhaseProgress(INSPECT, 3, 10), PhaseProgress(of=5)]) == PhaseProgress(INSPECT, 3, 15)
     changing = PhaseProgress(INITIALISE, 1, 4)
@@ -192,7 +192,7 @@ def test_a_changed_source_changes_the_fingerprint(tmp_path: Path) -> None:
 
 @pytest.fixture(params=SITES)
 def labs(request: pytest.FixtureRequest, embedded_server: StartEmbedded, tmp_path: Path) -> tuple[Lab, Lab]:
-    """The same scenario on two servers, or its like: new accounts of the same names."""
+    """Two servers with new accounts of the same names, for one scenario."""
     start: StartEmbedded | StartDovecotPostfix = embedded_server
     if request.param == "dovecot":
         start = request.getfixturevalue("dovecot_postfix")
@@ -205,7 +205,7 @@ def labs(request: pytest.FixtureRequest, embedded_server: StartEmbedded, tmp_pat
 
 
 def test_clients_prepare_the_same_mailboxes_as_one_machine(labs: tuple[Lab, Lab]) -> None:
-    """The same messages, flags and folders, byte by byte as imaplib sees them, and the same digest."""
+    """Messages, flags and folders are equal, byte by byte as imaplib reads them, and so is the digest."""
     alone, many = labs
     expected = asyncio.run(initialise(alone.workload, alone.services, "auto", quiet))
 
@@ -241,7 +241,7 @@ def machine_processes(place: Path) -> list[int]:
 
 
 def nothing_left(*runs: Path) -> bool:
-    """Whether clients have nothing in these directories when no machine process lives there any more."""
+    """Return if clients leave these directories empty once no worker runs there."""
     for place in runs:
         for process in machine_processes(place):
             wait_for_end(process)
@@ -259,7 +259,7 @@ def cluster_run(place: Path, path: Path, address: str, *options: str) -> tuple[i
 def test_an_error_at_one_client_is_found_before_any_mailbox_changes(
     embedded_server: StartEmbedded, tmp_path: Path
 ) -> None:
-    """Somebody else's mail in one mailbox, a port for mail at which nobody is; one line says where."""
+    """Foreign mail in one mailbox, or a mail port without a server; one line states the place."""
     path = written(tmp_path / "small.yaml", run=RUN)
     accounts, lists = population_of(load_scenario(str(path)))
     server = embedded_server(accounts, lists)

@@ -22,7 +22,7 @@ GOES_ON = {
     "loadsim cluster up": ["# Ctrl-C ends it."],
     "loadsim client": ["joined station:8786 as "],
 }
-"""What does not come back to the prompt, and what it has said when the tutorial goes on."""
+"""Commands that do not return to the prompt, with the output after which the tutorial goes on."""
 
 SMALLER = {
     "topology": [{"profile": "loadsim-5.5/light", "users": 4}],
@@ -93,7 +93,7 @@ def typist(place: Path, *more: str) -> Iterator[tuple[Typist, Machine]]:
 
 
 def check_last_run(station: Machine, runs: int) -> None:
-    """So many runs are there; two clients made the last one, and nothing was lost."""
+    """Check that there are `count` runs, the last one by two clients and without a loss."""
     found = sorted((station.home / "runs").iterdir(), key=lambda run: run.stat().st_mtime_ns)
     assert len(found) == runs
     score = json.loads((found[-1] / "score.json").read_text())

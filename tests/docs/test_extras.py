@@ -22,7 +22,7 @@ class Without(PathFinder):
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 """
-"""What every Python process begins with that finds it as `sitecustomize`: to it, these packages are not installed."""
+"""A `sitecustomize` that hides these packages from every Python process that finds it."""
 
 
 def typed(place: Path, packages: tuple[str, ...], *arguments: str | Path) -> subprocess.CompletedProcess[str]:

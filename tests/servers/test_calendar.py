@@ -1,4 +1,4 @@
-"""The calendar over a mailbox, on real servers: one schedule at any time, and nobody else's mail touched."""
+"""The calendar over a mailbox, on real servers: one schedule at any time, and foreign mail is kept."""
 
 import asyncio
 import imaplib
@@ -33,7 +33,7 @@ def schedule(number: int) -> bytes:
 
 
 def outside(services: Services, account: Account) -> imaplib.IMAP4:
-    """The same mailbox as imaplib, which is none of ours, sees it."""
+    """Return the mailbox as imaplib reads it, an independent client."""
     client = imaplib.IMAP4(services.imap.host, services.imap.port)
     client.login(account.login, account.password)
     return client

@@ -67,7 +67,7 @@ def lab(lab: Lab) -> Lab:
 
 
 def silent(step: str) -> None:
-    """Progress for nobody."""
+    """Ignore the progress."""
 
 
 def check(lab: Lab, wait_s: float = 20.0) -> ServerReport:
@@ -284,7 +284,7 @@ def test_an_initialised_mailbox_stays_as_it_is(lab: Lab, protocol: str) -> None:
 
 @pytest.mark.parametrize("step", ["tasks", "mail"])
 def test_a_cancelled_check_leaves_nothing(lab: Lab, step: str) -> None:
-    """Ctrl-C cancels the task; what is on the server by then is removed. What was seen is told, and accuses nobody."""
+    """Ctrl-C cancels the task, and what is on the server by then is removed. The findings so far blame no server."""
     before, ended = lab.snapshots(), list[ServerReport]()
 
     async def cancelled() -> None:

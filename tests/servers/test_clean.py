@@ -179,7 +179,7 @@ LETTERS = {
     "another domain": _REPORT.replace(b"From: a@" + DOMAIN.encode(), b"From: a@elsewhere.test"),
     "another Message-ID": _REPORT.replace(b"Message-ID: <", b"Message-ID: <x"),
     "no Message-ID": _REPORT.replace(b"Message-ID:", b"X-Was:"),
-    "tag cut off": _REPORT.replace(b"; body=", b"; nobody="),
+    "tag cut off": _REPORT.replace(b"; body=", b"; nothing="),
     "tag in two": _REPORT.replace(b"X-LoadSim: ", b"X-LoadSim: run=r2; \r\nX-LoadSim: "),
     "a header of 100 KB": _REPORT.replace(b"MIME-Version", b"X-Long: " + b"x" * 100_000 + b"\r\nMIME-Version"),
     "our header copied": own_message(1).replace(b"a@" + DOMAIN.encode(), b"friend@elsewhere.test"),
@@ -216,7 +216,7 @@ def test_a_clean_killed_between_any_two_steps_can_resume(lab: Lab) -> None:
 
 
 def test_an_interrupted_initialise_is_cleaned(make_lab: MakeLab) -> None:
-    """Whatever was created by the time of the kill is known to the manifest."""
+    """The manifest names everything that was created before the kill."""
     lab = make_lab()
     start = StoredState(lab.workload)
 

@@ -36,7 +36,7 @@ PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]),
 @settings(deadline=None, max_examples=50)
 @given(passwords=st.lists(PRINTABLE, min_size=1, max_size=5))
 def test_a_scenario_reads_the_exported_csv(tmp_path_factory: pytest.TempPathFactory, passwords: list[str]) -> None:
-    """accounts.csv can be given back as a scenario's `accounts: {csv}`, whatever the passwords hold."""
+    """A scenario reads accounts.csv by `accounts: {csv}`, with any characters in its passwords."""
     accounts = [Account(i, f"u{i}", f"u{i}@{DOMAIN}", password) for i, password in enumerate(passwords, start=1)]
     path = tmp_path_factory.mktemp("csv") / "accounts.csv"
     path.write_text(csv_accounts(accounts), encoding="utf-8", newline="")

@@ -1,4 +1,4 @@
-"""What may befall a generator while it measures, done to real ones on a real server: each has to end in its verdict."""
+"""Faults of a generator during a measurement, made in real ones on a real server: each ends in its verdict."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def written(
 
 
 class Ended:
-    """What a run left: exit status, what it printed with --json, its events, its engines' logs."""
+    """An ended run: its exit status, its output with --json, its events, its engines' logs."""
 
     def __init__(self, out: Path, status: int, printed: str) -> None:
         self.out = out
@@ -188,7 +188,7 @@ def test_an_engine_out_of_file_descriptors_invalidates_the_run(server: NullServe
 
 
 def test_engines_go_on_while_their_parent_is_stopped(server: NullServer, tmp_path: Path) -> None:
-    """Its engines go on, and nobody sees how busy the machine is: degraded, and the gap is named."""
+    """Its engines go on without samples of the machine: the run is degraded, and the gap is named."""
 
     def stop(pids: dict[str, int]) -> None:
         parent = int(Path(f"/proc/{pids['1']}/stat").read_text().rpartition(")")[2].split()[1])
@@ -225,7 +225,7 @@ while (now := time.monotonic()) < end:
 
 @contextmanager
 def busy(core: int) -> Iterator[None]:
-    """That neighbour, while the block lasts."""
+    """Run the neighbour during the block."""
     command = [sys.executable, "-c", BUSY, str(core), str(PATIENCE_S)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as neighbour:
         try:

@@ -1,4 +1,4 @@
-"""Initialise: exactly the start state, whatever was there before, and nothing of anybody else's touched."""
+"""Initialise: exactly the start state, from any mailbox before it, without a change to foreign mail."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def run(lab: Lab, mode: str = "auto") -> Initialised:
 
 
 def named_as_ours(lab: Lab) -> list[set[str]]:
-    """What the manifest names on each account; there is one message of it."""
+    """Return the folders that the manifest names on each account, which has one such message."""
     found = [mailbox["LoadSim"] for mailbox in lab.snapshots()]
     assert [len(messages) for messages in found] == [1] * USERS
     return [set(json.loads(message.partition(b"\r\n\r\n")[2])["folders"]) for [(_, _, message)] in found]
@@ -129,7 +129,7 @@ def test_never_changes_no_mailbox(lab: Lab) -> None:
 
 
 def make_a_mess(lab: Lab) -> None:
-    """What runs, people and accidents do to the first user's mailbox."""
+    """Change the first user's mailbox as runs, people and accidents do."""
     initial = lab.snapshots()[0][INBOX]
     with logged_on(lab.server, lab.accounts[0]) as client:
         client.select(quoted(INBOX))
@@ -352,7 +352,7 @@ def test_messages_are_counted_at_the_end(lab: Lab, numbers: bool) -> None:
 
 
 def test_init_prints_its_changes(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    """The verb: plain lines of progress where nobody watches a terminal, then the result."""
+    """The verb: plain lines of progress where there is no terminal, then the result."""
     args = parser("init").parse_args(["init", str(lab.path), "--set", "run.seed=5"])
     assert args.run(args) == 0
     said = capsys.readouterr()
@@ -385,7 +385,7 @@ def _evidence(number: int) -> MessageTag:
     lying=st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["", "\\seen", "\\answered"])), max_size=12),
 )
 def test_planned_changes_lead_to_the_wanted_messages(wanted: list[int], lying: list[tuple[int, str]]) -> None:
-    """Whatever lies in a folder: removing, resetting and appending as told gives the wanted messages in order."""
+    """With any messages in a folder, the planned removals, resets and appends give the wanted messages in order."""
     own = [Lying(ref, _evidence(number), frozenset({flag} - {""})) for ref, (number, flag) in enumerate(lying)]
     tags = [_evidence(number) for number in wanted]
     target = [NewMessage(f"\r\nX-LoadSim: {tag.header()}\r\n".encode(), (Flag.SEEN,)) for tag in tags]

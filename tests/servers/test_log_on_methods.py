@@ -60,7 +60,7 @@ def log_on(driver: str, services: Services, account: Account) -> list[str]:
 
 
 def by(services: Services, *methods: str, **changes: str | None) -> Services:
-    """The same services with these log-on methods, and these settings of TLS."""
+    """Return the services with these log-on methods and TLS settings."""
     imap, smtp = (
         replace(endpoint, methods=methods, **changes)  # type: ignore[arg-type]
         for endpoint in (services.imap, services.smtp)
@@ -130,7 +130,7 @@ def test_a_master_user_logs_on_for_users(server: LogOnServer, driver: str) -> No
         for services in several:
             log_on(driver, services, account)
         for failure in refusals(driver, several, replace(account, password="wrong-secret")):
-            # Dovecot says to a master user who proves a wrong password by SCRAM that he may not.
+            # Dovecot answers a master user's wrong password by SCRAM with AUTHORIZATIONFAILED.
             assert failure.kind in (
                 "535 AUTH",
                 "NO [AUTHENTICATIONFAILED] AUTHENTICATE",
@@ -191,7 +191,7 @@ def test_the_stated_server_name_is_verified(server: LogOnServer, driver: str) ->
 
 @pytest.mark.parametrize("driver", EACH)
 def test_an_unverified_certificate_is_refused_unless_allowed(server: LogOnServer, driver: str) -> None:
-    """An authority that nobody knows is refused, unless verification is off."""
+    """An unknown authority is refused, unless verification is off."""
     unknown = by(server.services, "plain", ca_file=None)
     assert refusal(driver, unknown, server.accounts[0]).kind == "TLS certificate"
     imap, smtp = (replace(endpoint, tls_verify=False) for endpoint in (unknown.imap, unknown.smtp))

@@ -1,4 +1,4 @@
-"""The traffic of a plan beside that of a run: by loadsim's log, and by what Dovecot and Postfix count themselves."""
+"""The traffic of a plan and of a run: by loadsim's log, and by Dovecot's and Postfix's own counts."""
 
 import json
 from collections import Counter

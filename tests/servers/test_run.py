@@ -152,7 +152,7 @@ def test_events_are_in_the_order_of_the_run(small_run: tuple[Path, subprocess.Co
 
 
 def test_each_engines_log_states_its_users(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """Whoever did anything in a log is in its hand, and everybody in one; the machine's log has none."""
+    """All users of a log's tasks are in its assignment, and each user is in one; the machine's log has none."""
     out, _ = small_run
     told: list[int] = []
     for engine, users in (("1", 3), ("2", 3), ("machine", 0)):
@@ -229,7 +229,7 @@ def test_ctrl_c_ends_the_run_early_with_log_and_score(tmp_path: Path) -> None:
 
 @pytest.mark.nightly(part="runs")
 def test_the_engines_of_a_killed_run_end_by_themselves(tmp_path: Path) -> None:
-    """After SIGKILL to `loadsim run` nobody makes load any more, and the logs hold what was measured, to their end."""
+    """After SIGKILL to `loadsim run` its engines stop the load, and their logs hold all measurements and an end."""
     path = written(tmp_path / "small.yaml", run={"day_length": "10m", "ramp_up": "1s"})
     out = tmp_path / "out"
     with subprocess.Popen(

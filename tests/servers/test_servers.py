@@ -89,7 +89,7 @@ def test_contradictory_populations_are_refused(
 
 
 def test_embedded_delivers_once_to_each_recipient(embedded: EmbeddedServer) -> None:
-    """Somebody on two lists and named beside them gets one copy, byte for byte; who is not addressed gets none."""
+    """A user on two lists who is also named gets one copy, byte for byte; others get none."""
     before = {account.login: inbox(embedded, account) for account in ACCOUNTS}
     refused = submit(embedded.services, ACCOUNTS[1].address, [FEW, FEW, ACCOUNTS[0].address.upper()], MESSAGE)
     assert refused == {}

@@ -18,6 +18,9 @@ from loadsim.servers.dovecot_postfix_config import DIALECTS
 
 pytestmark = pytest.mark.nightly(part="tools")
 
+USER = "nobody"
+"""The user of Dovecot's processes, which refuse to be root."""
+
 CALLS = "fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat"
 
 CALL = re.compile(r"(fsync|fdatasync|rename\w*|unlink\w*)\((.*)\) += 0")
@@ -86,7 +89,7 @@ def place() -> Iterator[Path]:
 
 @pytest.mark.parametrize("kind", ["maildir", "sdbox", "mdbox"])
 def test_a_store_makes_the_calls_of_dovecot(kind: str, place: Path) -> None:
-    """For the last of three insertions, a flag and an expunged message. Dovecot refuses to be root."""
+    """For the last of three insertions, a flag and an expunged message."""
     ours, theirs = place / "ours", place / "theirs"
     ours.mkdir()
     settings = place / "dovecot.conf"
@@ -94,7 +97,7 @@ def test_a_store_makes_the_calls_of_dovecot(kind: str, place: Path) -> None:
     own_user = [] if dialect == DIALECTS[2, 3] else ["--no-userdb-lookup"]
     settings.write_text(
         f"{dialect.version}\nprotocols =\nbase_dir = {place}/run\nstate_dir = {place}/run\nlog_path = /dev/stderr\n"
-        "ssl = no\nmail_uid = nobody\nmail_gid = nogroup\nfirst_valid_uid = 1\nmail_fsync = optimized\n"
+        f"ssl = no\nmail_uid = {USER}\nmail_gid = nogroup\nfirst_valid_uid = 1\nmail_fsync = optimized\n"
         + dialect.mailboxes.format(theirs, format=kind)
     )
     for each in (theirs, place / "run"):

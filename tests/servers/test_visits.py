@@ -81,7 +81,7 @@ class Courier:
             del self.folders[name]
         if verb == b"UID":
             return self._uid(rest)
-        if verb == b"FETCH":  # of all, the numbers beside
+        if verb == b"FETCH":  # of all, next to the numbers
             return self._uid(b"FETCH 1:*")
         return []
 

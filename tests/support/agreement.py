@@ -1,4 +1,4 @@
-"""What must lie in every mailbox after a run, worked out from the log alone, and what really does.
+"""The expected contents of each mailbox after a run, from the log alone, and the actual ones.
 
 The log's MailRecords are replayed over the start state; the other side is read by imaplib or doveadm, which know
 nothing of our code but the header that marks our mail.
@@ -44,7 +44,7 @@ def mailboxes_by_log(workload: Workload, log: TimingLog) -> Mailboxes:
 
 
 def mailboxes_by_doveadm(accounts: Iterable[Account], doveadm: object) -> Mailboxes:
-    """The same by `doveadm fetch`, which reads Dovecot's files and speaks no IMAP."""
+    """Return a mailbox as `doveadm fetch` reads it, from Dovecot's files and without IMAP."""
     assert callable(doveadm)
     held: Mailboxes = {}
     for account in accounts:
@@ -72,7 +72,7 @@ def differences(expected: Mailboxes, found: Mailboxes) -> list[str]:
 
 
 def deleted_items_emptied(held: Mailboxes) -> bool:
-    """Whether every user has left his Deleted Items empty."""
+    """Return if all users have left their Deleted Items empty."""
     return not any(folders.get(DELETED_ITEMS) for folders in held.values())
 
 

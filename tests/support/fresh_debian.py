@@ -49,7 +49,7 @@ LOOPBACK = "ip link set lo up && exec sh -c 'sleep 1d >/dev/null & echo $!'"
 """Set up a network without others, which lasts as long as a process that holds it."""
 
 KEPT = 'env HOME="$HOME" USER="$USER" PATH="$PATH" TERM="$TERM" VIRTUAL_ENV="$VIRTUAL_ENV"'
-"""What sudo would not keep of the environment."""
+"""Variables of the environment that sudo would drop."""
 
 
 def base_system(release: str) -> Path:

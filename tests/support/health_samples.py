@@ -13,7 +13,7 @@ CALM = [100] * 100
 
 
 def sample(at_s: float, lags_us: Sequence[int] = CALM, **figures: Any) -> dict[str, Any]:
-    """What an engine saw in the second before `at_s`: its first tick was due right at the second's begin."""
+    """Return an engine's sample of the second before `at_s`, whose first tick was due at its beginning."""
     basic = {
         "at_ns": ms(at_s * 1000),
         "lags_from_ns": ms(at_s * 1000 - 1000),

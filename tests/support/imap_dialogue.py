@@ -46,7 +46,7 @@ DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
     (b"* 44 expunge", Expunged(44)),
     (b"* 1 RECENT", None),
     (b"* FLAGS (\\Answered \\Flagged)", None),
-    (b"* XYZZY whatever (\"unbalanced", Unknown("XYZZY")),
+    (b"* XYZZY anything (\"unbalanced", Unknown("XYZZY")),
     (b"* 4 expunged (\"unbalanced", Unknown("4 EXPUNGED")),
     (b"* OK [UIDVALIDITY 3857529045] UIDs valid", Condition("OK", ResponseCode("UIDVALIDITY", "3857529045"), "UIDs valid")),
     (b"* OK [PERMANENTFLAGS (\\Deleted \\*)] Limited", Condition("OK", ResponseCode("PERMANENTFLAGS", "(\\Deleted \\*)"), "Limited")),

@@ -74,7 +74,7 @@ class Peer:
         self.writer.write(b"".join(line + b"\r\n" for line in lines))
 
     async def packet(self) -> bytes:
-        """What arrives next, in one piece as it was written; b"" at the end."""
+        """Return the next data, in one piece as it was written; b"" at the end."""
         async with asyncio.timeout(PATIENCE_S):
             return await self.reader.read(1 << 20)
 
@@ -101,7 +101,7 @@ class Peer:
         await self.answer(rb"SELECT INBOX", *self.opened(exists, uid_next, validity))
 
     def opened(self, exists: int, uid_next: int, validity: int = 7) -> tuple[bytes, ...]:
-        """What SELECT says before its end."""
+        """Return the untagged responses to SELECT."""
         return (
             b"* FLAGS (\\Answered \\Seen \\Deleted)",
             b"* %d EXISTS" % exists,
@@ -174,7 +174,7 @@ class Client:
         self.news = asyncio.Event()
 
     def hear(self, response: Response) -> None:
-        """What a connection tells of untagged responses."""
+        """Untagged responses that a connection has reported."""
         self.heard.append(response)
         self.news.set()
 

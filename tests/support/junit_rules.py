@@ -8,7 +8,7 @@ AFTER = ("system-out", "system-err")
 
 
 def cases_of(path: Path) -> dict[str, tuple[str, str]]:
-    """What each case of a file came to (`passed` or one of `RESULTS`), with its message; the file keeps all rules.
+    """Return the result of each case of a file (`passed` or one of `RESULTS`) and its message; check all rules.
 
     - The root is one `testsuite` with a name; its tests, failures, errors and skipped are the numbers of such cases.
     - Each `testcase` has a name, a classname and a time in seconds; no two have the same name and classname.

@@ -1,4 +1,4 @@
-"""Test hosts that are machines to whoever types at them: a name, a home directory, SSH to the others, `loadsim` in it.
+"""Test hosts that look like machines to their users: a name, a home directory, SSH to the others, and `loadsim`.
 
 What is typed at one runs as root, in namespaces of its own in which root has another home directory: nothing of the
 real one is seen or touched. Keys and SSH servers are made for the purpose, and go with the hosts.
@@ -22,7 +22,7 @@ from bench.hosts import Host, hosts
 from loadsim.servers.command import find
 
 PROGRAMS = {"loadsim": "-m loadsim", "dask": "-m dask", "python": ""}
-"""What lies in `loadsim/.venv/bin`, and what Python is told there: the tests' own installation."""
+"""Programs of `loadsim/.venv/bin` with their arguments to Python: the tests' own installation."""
 
 ENTER = """
 mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/hosts && hostname "$3" && export HOME="$4" && cd || exit
@@ -97,7 +97,7 @@ ACTIVATE = ". loadsim/.venv/bin/activate"
 
 
 def environment() -> dict[str, str]:
-    """What a shell has from nobody but the system; and lines come when they are said, as on a terminal."""
+    """The environment of a new shell; its output is unbuffered, as on a terminal."""
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     return {"PATH": path, "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
 
@@ -130,7 +130,7 @@ def machines(place: Path, *names: str) -> Iterator[dict[str, Machine]]:
 
 
 def _furnish(home: Path, keys: Path) -> None:
-    """What is in a home directory when loadsim is installed, and the key of whoever may log on."""
+    """Make a home directory with loadsim installed, and the public key that may log on."""
     (home / ".ssh").mkdir(mode=0o700, parents=True)
     shutil.copy(keys / "user.pub", home / ".ssh" / "authorized_keys")
     programs = home / "loadsim" / ".venv" / "bin"

@@ -8,7 +8,7 @@ from patience import PATIENCE_S
 
 
 def ended(pid: int) -> bool:
-    """Whether a process that is not our child ends within our patience."""
+    """Return if a process that is not a child of this one ends within the time limit."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -20,6 +20,6 @@ def ended(pid: int) -> bool:
 
 
 def refuses(port: int) -> bool:
-    """Whether nobody listens on this loopback port."""
+    """Return if no process listens on this loopback port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -1,4 +1,4 @@
-"""What the tests of initialise and clean share: a scenario on a running server, and imaplib as the independent eye."""
+"""Shared parts of the tests of initialise and clean: a scenario on a running server, read by imaplib."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Lab:
         return [self.scenario.account(user) for user in range(1, self.scenario.users + 1)]
 
     def with_settings(self, *settings: str) -> Lab:
-        """The same accounts, under a scenario with other settings."""
+        """Return the accounts with a scenario of other settings."""
         return replace(self, scenario=load_scenario(str(self.path), settings))
 
     def snapshots(self) -> list[Snapshot]:
@@ -222,7 +222,7 @@ Content-Type: {"message/rfc822" if whole else "text/rfc822-headers"}
 
 
 class Killed(Exception):
-    """What ends a process between two steps."""
+    """The end of a process between two steps."""
 
 
 class Wrapped:
@@ -269,7 +269,7 @@ async def with_steps(lab: Lab, account: Account, steps: int, work: Callable[[Acc
 
 
 def runs_step_by_step(lab: Lab, account: Account, work: Callable[[Account, Any], Any]) -> int:
-    """Do the work, killed after each single change and begun anew, until it comes to its end; how many runs it took."""
+    """Repeat work that is killed after each single change until it finishes; return the number of runs."""
     for runs in range(1, 100):
         if asyncio.run(with_steps(lab, account, 1, work)):
             return runs
@@ -277,4 +277,4 @@ def runs_step_by_step(lab: Lab, account: Account, work: Callable[[Account, Any],
 
 
 def quiet(phase: str, done: int, total: int) -> None:
-    """Progress for nobody."""
+    """Ignore the progress."""

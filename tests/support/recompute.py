@@ -239,7 +239,7 @@ def load_figures(
 def delivery_figures(
     mails: Sequence[Row], begin_us: int, end_us: int, audited: bool
 ) -> tuple[Figures, Mapping[Key, float], Mapping[Key, int]]:
-    """Return what became of the messages that were accepted, each counted once per recipient.
+    """Return the figures of accepted messages, each counted once per recipient.
 
     Then those of the window: how long each took, infinite if it never came, and when it was accepted.
     """

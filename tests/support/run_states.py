@@ -31,7 +31,7 @@ def live_run(place: Path, *snapshots: LiveSnapshot, views: tuple[View, ...] = ()
 
 
 def summary_of(place: Path, least_hits: int = 1) -> Summary:
-    """That of a run with a READ of 10 ms, and a BROWSE of 4; the criterion of READ is missed, another met.
+    """Return the summary of a run with a READ of 10 ms and a BROWSE of 4; READ's criterion is missed, another met.
 
     It is valid if one hit is enough.
     """

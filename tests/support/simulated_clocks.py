@@ -32,7 +32,7 @@ class Machine:
     late_ns: int = 0
 
     def shows_ns(self, at_s: float) -> int:
-        """What its clock shows so long after the common start, by the station's clock."""
+        """Return the reading of its clock this long after the common start, by the controller's clock."""
         return self.begin_ns + round(at_s * (1000 + self.ppm / 1000) * 10**6)
 
     @property

@@ -47,7 +47,7 @@ def run_watched(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(watched())
-    gc.collect(1)  # asyncio tells of an exception that nobody retrieved when it is collected
+    gc.collect(1)  # asyncio reports an exception that was never retrieved when it is collected
     assert escaped == []
 
 

@@ -34,7 +34,7 @@ class Terminal:
         while until is None or until not in self.seen[before:]:
             try:
                 read = os.read(self.ours, 4096)
-            except OSError:  # EIO: nobody has it open any more
+            except OSError:  # EIO: no process has it open any more
                 break
             if not read:
                 break

@@ -1,4 +1,4 @@
-"""What pytest needs to know: how to start mail servers, what to do without them, and who leaves connections open."""
+"""Plug-in of pytest: starts mail servers, refuses a run without them, fails tests that leave connections open."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ for number in SIGNALS:
 # What is shown does not depend on the terminal of who tests: a dumb one has no live lines.
 os.environ.pop("TERM", None)
 
-# Every process that a test starts would compile all of loadsim anew.
+# Without bytecode, every process that a test starts would compile all of loadsim.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LONG_FIRST = ("tests/cluster", "bench/tests", "tests/servers", "tests/hostile", "tests/fuzz")

@@ -41,7 +41,7 @@ QUIET: dict[str, Any] = {
     | dict.fromkeys(("upsBMobj", "upsXLatt", "upsXLobj"), 0),
     "start_state": {"inbox": 0, "deleted_items": 1, "folders": 3, "messages_per_folder": 5},
 }
-"""A profile whose user does nothing; tests say what he does. A day is 8 hours."""
+"""A profile whose users do nothing but what a test adds. A day is 8 hours."""
 
 
 NOWHERE = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
@@ -136,7 +136,7 @@ class Tape:
 
 @dataclass
 class Lived:
-    """What a run left behind. `failure` is what the engine raised."""
+    """An ended run. `failure` is the engine's exception, None without one."""
 
     scenario: Scenario
     tape: Tape
@@ -183,7 +183,7 @@ def live(
     control: Callable[[VirtualLoop], Control] | None = None,
     header: Mapping[str, Any] | None = None,
 ) -> Lived:
-    """Run a scenario; `during` lives beside it, in the same virtual time, and is ended with it.
+    """Run a scenario, and `during` at the same time; both end together, in virtual time.
 
     `header` adds to or replaces keys of the log's.
     """

@@ -30,7 +30,7 @@ def scenario() -> Scenario:
 
 
 def page_view() -> PageView:
-    """What the page of such a run shows, before anything was reported."""
+    """Return the state of the page of such a run before its first report."""
     return PageView(before(scenario()))
 
 

@@ -128,7 +128,7 @@ class Agreed:
 
 
 def wait_for_end(process: int) -> None:
-    """Wait until a process is no more, whoever its parent is."""
+    """Wait until a process of any parent is gone."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process)
         try:

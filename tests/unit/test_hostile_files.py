@@ -1,4 +1,4 @@
-"""Files and settings that nobody would write: read, or refused in one line and exit status 2."""
+"""Absurd files and settings: read, or refused in one line and exit status 2."""
 
 import json
 import os

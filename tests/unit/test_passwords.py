@@ -56,7 +56,7 @@ def secret_file(text: str = SECRET + "\n", mode: int = 0o600) -> str:
 
 
 def test_a_password_is_read_from_a_file() -> None:
-    """The file lies beside the scenario; its line end is none of the password's; numbers are filled in."""
+    """The file is next to the scenario; its line end is not part of the password; numbers are filled in."""
     scenario = load_scenario(written({"user": "user{index}", "password_file": secret_file()}))
     assert password(scenario) == "hunter2-1"
     assert "hunter2" not in scenario.to_yaml() and not scenario.exposed

@@ -59,7 +59,7 @@ def test_n_users_keep_n_commands_in_progress(tmp_path: Path) -> None:
 
 
 def test_activities_follow_the_plan_and_go_on_after_its_end(tmp_path: Path) -> None:
-    """Each user does what his plan has, one after the other; what he can do more comes from the same processes."""
+    """Each user does their planned activities, one after the other; further ones come from the same processes."""
     names = {NEW_MAIL: "SEND", BROWSE: "BROWSE", SCHEDULE: "SCHEDULE"}
     lived = stressed(tmp_path, (quiet(**BUSY), 2), day="20s")
     workload = Workload(lived.scenario)
@@ -84,7 +84,7 @@ def test_users_do_not_wait_between_tasks(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_messages_outcome_does_not_depend_on_speed(tmp_path: Path) -> None:
-    """Moved, copied, deleted or left alone: a function of the message and its reader, however fast he works."""
+    """Moved, copied, deleted or left alone: a function of the message and its reader, at any speed."""
     profile = quiet(**BUSY, **READS)
     fates = []
     for lived in (
@@ -110,7 +110,7 @@ def test_users_without_work_pause(tmp_path: Path) -> None:
 
 
 def test_mail_ends_a_pause(tmp_path: Path) -> None:
-    """Who waits for something to do reads what comes as soon as it is shown."""
+    """Pausing users read new mail as soon as it is shown."""
     writer = quiet(new_mail={"per_day": 40, "save_sent": False})
     lived = stressed(tmp_path, (writer, 1), (quiet(process_inbox={"per_day": 40}), 1), day="20s", service_s=0.05)
     tasks = since_start(lived, lived.tasks("READ")[0]["user"])
@@ -208,6 +208,6 @@ def test_modes_are_never_mixed(tmp_path: Path) -> None:
 
 
 def test_a_stress_run_rejects_weights(tmp_path: Path) -> None:
-    """Whoever brings weights wants a score, and there is none."""
+    """Weights are for a score, which a closed loop does not have."""
     with pytest.raises(LogError, match="weights: expected a log of a canonical run"):
         summarise([closed_loop(tmp_path / "c1.1.tlog")], weights={"READ": 1})

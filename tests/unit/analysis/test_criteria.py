@@ -67,7 +67,7 @@ def test_any_figure_may_have_limits(tmp_path: Path, criteria: str, name: str, li
 
 
 def test_a_criterion_replaces_the_default_and_null_switches_it_off(tmp_path: Path) -> None:
-    """The whole of it: a max does not stand beside the default's below."""
+    """All of it: a `max` replaces the default's `below`."""
     assert read(tmp_path, "{}") == documents(DEFAULT)
     given = "{score_ms: {max: 1000}, failed_share: null, delivery.undelivered_at_end: {max: null}}"
     own = {"score_ms": {"max": 1000}, "failed_share": None, "delivery.undelivered_at_end": None}
@@ -366,7 +366,7 @@ def test_failed_tasks_do_not_count_towards_a_rate(tmp_path: Path, name: str) -> 
 
 
 def test_an_unmeasured_criterion_is_missed_with_a_reason(tmp_path: Path) -> None:
-    """Whatever the limit is, also one that nought would keep; and also where the whole task is not there."""
+    """With any limit, also one that zero would meet, and also if the whole task is missing."""
     measured = summarise([sample_log(tmp_path / "a.tlog", [skipped("READ", 0)])]).figures
     measured = replace(measured, totals=replace(measured.totals, failed_share=None))
     for name in ("failed_share", "tasks.READ.p95_ms", "tasks.SEND.failed", "generator.lag_p99_ms", "score_ms"):
@@ -427,7 +427,7 @@ def test_several_drivers_are_judged_separately(tmp_path: Path) -> None:
                 "failed_share": (0.01, False),
                 "done_share": (0.98, False),
                 "down_share": (0.01, True),
-                "logon_failed_share": (0.01, False),  # nobody logged on
+                "logon_failed_share": (0.01, False),  # no user logged on
                 "unserved_share": (0.01, True),
                 "delivery.undelivered_at_end": (0, False),
                 "delivery.duplicates": (0, True),

@@ -72,7 +72,7 @@ def test_the_answer_agrees_with_manual_calculation(tmp_path: Path) -> None:
     95 % of 20 are 19: 190 ms. SEND: 30, 50, 40 ms and one timeout. Score: (10 * 190 + 50) / 11 = 177.3 ms.
     The standard deviation of 1 to n times 10 is 10 * sqrt(n * (n + 1) / 12) = 59.2; of 5 and 15, sqrt(50) = 7.1.
     Of 4 SENDs that were due, 95 % are all 4, and one never ended: its response time is infinite, as is that of the MOVE
-    that never began; so is the response score. Of 2 users, and 1 s, nobody was without a session.
+    that never began; so is the response score. Both users had a session for all of the 1 s.
     """
     summary = summarise([write_two_clients(tmp_path)])
     assert full_answer(summary) == (GOLDEN_FILES / "answer.txt").read_text(encoding="utf-8")
@@ -289,7 +289,7 @@ def test_copies_beyond_the_first_are_duplicates(
 def test_mail_is_missing_only_if_users_waited_for_it(tmp_path: Path) -> None:
     """An engine waited for mail until the tenth second: of what it never saw, for the first message all of the drain.
 
-    The others came later, from a machine that had lost its station: nobody can tell whether they arrived.
+    The others came later, from a machine that had lost its station: it is unknown if they arrived.
     """
     log = sample_log(
         tmp_path / "c1.1.tlog",
@@ -418,12 +418,12 @@ def test_lost_users_are_counted_from_the_logs(tmp_path: Path) -> None:
         tmp_path / "1.tlog", [done("READ", 1, 1)], header=four | {"engine": "1"}, facts=ENDED | {"lost_users": 2}
     )
     killed = sample_log(tmp_path / "2.tlog", [done("READ", 1, 1)], header=four | {"engine": "2"}, facts={"start_ns": 0})
-    alone = {"start_ns": START_NS, "ended": GIVEN_UP, "given_up_why": "nobody was there"}
+    alone = {"start_ns": START_NS, "ended": GIVEN_UP, "given_up_why": "no engine left"}
     given_up = sample_log(tmp_path / "3.tlog", [done("READ", 1, 1)], header=four | {"engine": "3"}, facts=alone)
     for third, why in (
         ([], finding(Code.LOGS_MISSING, present=6, users=9, missing=None)),
         ([killed], finding(Code.LOG_WITHOUT_END, "c1.2", last_s=None, users=3)),
-        ([given_up], finding(Code.ENGINE_GIVEN_UP, "c1.3", last_s=None, why="nobody was there", users=3)),
+        ([given_up], finding(Code.ENGINE_GIVEN_UP, "c1.3", last_s=None, why="no engine left", users=3)),
     ):
         summary = summarise([complete, down, *third])
         score, defects = summary.score, summary.verdict.defects
@@ -436,7 +436,7 @@ def test_lost_users_are_counted_from_the_logs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("facts", [{"start_ns": START_NS}, {"start_ns": START_NS, "ended": GIVEN_UP}])
 def test_a_run_that_no_engine_finished_is_invalid(tmp_path: Path, facts: Mapping[str, Any]) -> None:
-    """However many users may be lost, and however much was done: nobody says that it ended. One engine is enough."""
+    """With any limit of lost users and any number of tasks: no log states the end. One finished engine is enough."""
     header = {"limits": {"hits": 1, "window_s": 1, "lost_users": 1, "done": 0}, "users": 4}
     killed = sample_log(tmp_path / "0.tlog", [done("READ", 1, 1)], header=header, facts=facts)
     assert summarise([killed]).verdict.defects[0] == finding(Code.NO_END)

@@ -364,7 +364,7 @@ def test_each_defect_has_its_finding(change: Change, validity: str, defects: tup
             with_facts(drivers=driver(task(), task("LOGOFF", weight=0, ok=5, lost=3))),
             finding(Code.LOG_OFFS_NOT_DONE, not_done=3, tried=8),
         ),
-        # Nobody has looked at what these users stored
+        # These users' stored mail was not listed
         (
             with_facts(drivers=driver(task(), task("LOGOFF", weight=0, ok=5, unfinished=2))),
             finding(Code.LOG_OFFS_NOT_DONE, not_done=2, tried=7),

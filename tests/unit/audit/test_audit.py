@@ -296,7 +296,7 @@ UNSURE_EXPUNGE = [("left", "n1", DELETED_ITEMS), ("unsure", "n1", DELETED_ITEMS)
         (N1[:1], KEPT, [(Code.MAIL_LOST, "n1", INBOX, "")]),
         (N1, [*KEPT, ("n1", INBOX, "S")], []),
         (N1, [*KEPT, ("n1", INBOX, "")], [(Code.FLAG_LOST, "n1", INBOX, Flag.SEEN)]),
-        # Flags that nobody has set; a copy may have those that another copy had.
+        # Flags that were never set; a copy may have those of another copy.
         ([], [("ia", INBOX, "SA"), KEPT[1]],
          [(Code.FLAG_UNEXPECTED, "ia", INBOX, Flag.SEEN), (Code.FLAG_UNEXPECTED, "ia", INBOX, Flag.ANSWERED)]),
         (N1[:2], [*KEPT, ("n1", INBOX, "D")], [(Code.FLAG_UNEXPECTED, "n1", INBOX, "\\Draft")]),

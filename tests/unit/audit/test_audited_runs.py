@@ -93,7 +93,7 @@ def test_the_audit_decides_with_the_verdict(place: Path, changes: Any, status: i
 def test_criteria_on_stored_mail_need_looks_or_an_audit(
     tmp_path: Path, unlisted: int, audited: bool, measured: bool
 ) -> None:
-    """Above 1 % of 100 stored messages that nobody has listed, they are met by none, and accuse nobody."""
+    """With more than 1 % of 100 stored messages unlisted, the criteria are missed, and no fault is stated."""
     events = [("saved", number) for number in range(100)] + [("unlisted", number) for number in range(unlisted)]
     mails = [event(name, f"n1.{number}", 1, number) | {"folder": "Sent Items"} for name, number in events]
     criteria = {name: {"max": 0} for name in ("delivery.missing", "delivery.duplicates", "sessions_lost")}
@@ -216,7 +216,7 @@ def test_audit_faults_decide_a_comparison(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", [0, 100])
 @pytest.mark.parametrize("audited", [{"base"}, {"new"}, {"base", "new", "but one"}])
 def test_a_comparison_with_unaudited_runs_does_not_pass(tmp_path: Path, audited: set[str], lost: int) -> None:
-    """Nobody has looked for lost mail in some runs; what others have lost still fails."""
+    """Some runs were not checked for lost mail; lost mail of the others still fails."""
     base, new = (
         [write_run(tmp_path, f"{name}-{at}", hour=2 * at + (turn + at) % 2) for at in range(1, 4)]
         for turn, name in enumerate(("base", "new"))
@@ -356,7 +356,7 @@ def test_only_the_scenario_of_a_run_can_be_audited(tmp_path: Path, change: str) 
     place = without_a_server(tmp_path)
     assert main(["audit", str(place), "--set", change]) == 2
     assert not [*place.glob("audit.*")]
-    assert main(["audit", str(place), "--set", "accounts.password=another"]) == 3  # nobody answers
+    assert main(["audit", str(place), "--set", "accounts.password=another"]) == 3  # no server answers
 
 
 @pytest.mark.slow

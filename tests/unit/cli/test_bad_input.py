@@ -202,7 +202,7 @@ def test_unwritable_places_are_rejected(capsys: Capture, command: tuple[str, ...
 
 @pytest.mark.parametrize("verb", ["run", "init", "clean"])
 def test_source_addresses_of_other_machines_are_rejected(capsys: Capture, verb: str) -> None:
-    """No verb begins to connect from an address that is not this machine's (RFC 5737: it is nobody's)."""
+    """No verb connects from an address of another machine (RFC 5737 reserves it for documentation)."""
     path = on(1, 1, client={"source_addresses": ["192.0.2.1"]})
     line = refusal(capsys, verb, path)
     assert line.startswith(
@@ -405,7 +405,7 @@ def test_wrong_tls_settings_are_named_with_a_remedy(
     trusted: str | None,
     says: str,
 ) -> None:
-    """A certificate of nobody's or of another host, and the wrong kind of TLS, are told with what to set."""
+    """An untrusted certificate, one of another host, and the wrong kind of TLS are named with the key to set."""
     context = tls[served][1] if served else None
     handlers: dict[str, tuple[Handler, SSLContext | None]] = {"imap": (imap, None), "smtp": (smtp, None)}
     if mode != "starttls":
@@ -435,7 +435,7 @@ def test_wrong_tls_settings_are_named_with_a_remedy(
     ],
 )
 def test_a_server_of_another_protocol_is_named(capsys: Capture, service: str, handler: Handler, says: str) -> None:
-    """What answers otherwise than a mail server is told with its place and with what it did."""
+    """A server of another kind is named with its address and its behaviour."""
     handlers: dict[str, Handler] = {"imap": imap, "smtp": smtp} | {service: handler}
     with serving((handlers["imap"], None), (handlers["smtp"], None)) as ports:
         line = refusal(capsys, "run", on(*ports, limits={"command": "500ms" if handler is silent else "10s"}))
@@ -604,7 +604,7 @@ def test_a_request_to_end_before_the_load_gets_one_line(
 
 
 def test_a_server_ends_with_success_after_repeated_signals() -> None:
-    """That is how it is stopped: exit status 0, and nothing stays of it."""
+    """Signals stop it: exit status 0, and no file is left."""
     where: list[Path] = []
 
     def tells_where_it_is(process: subprocess.Popen[str]) -> bool:

@@ -85,7 +85,7 @@ def test_answer_has_its_exit_statuses(tmp_path: Path, took_ms: float, limits: di
 
 
 def test_answer_as_json_with_weights_and_a_window(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is printed is score.json's content, for the given weights and window."""
+    """The output is score.json's content, for the given weights and window."""
     write_sample(tmp_path / "a.tlog", [done("READ", 500, 10), done("READ", 70_000, 30), done("SEND", 70_000, 90)])
     (tmp_path / "weights.yaml").write_text("{READ: 1, SEND: 3}", encoding="utf-8")
     weights = ("--weights", tmp_path / "weights.yaml")

@@ -97,7 +97,7 @@ def test_missed_criteria_have_the_names_of_their_figures(tmp_path: Path) -> None
 
 
 def test_an_early_end_is_not_shown_as_a_missed_criterion(tmp_path: Path) -> None:
-    """What was not measured, is infinite or was left at the end is not judged; a figure that missed is."""
+    """Unmeasured and infinite figures, and mail left at the end, are not judged; a figure that missed is."""
     limits = {"score_ms": {"max": 100}, "response_score_ms": {"max": 100}, "delivery.undelivered_at_end": {"max": 0}}
     mails = [event("accepted", "a.1", 2, 1, "individual"), event("accepted", "a.2", 2, 1, "individual")]
     for name, tasks in {

@@ -283,7 +283,7 @@ def test_logs_of_another_run_are_not_mixed_or_overwritten(runs: Path, out: Path,
 
 
 def test_a_second_collection_into_one_directory_is_refused(runs: Path, out: Path) -> None:
-    """Who comes second is refused; the client keeps what it has."""
+    """The second command is refused; the client keeps its files."""
     with (out / f"logs/one.1.tlog{PARTIAL}").open("ab") as theirs:
         theirs.write(b"half")
         theirs.flush()

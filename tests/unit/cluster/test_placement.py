@@ -1,4 +1,4 @@
-"""Who of a cluster's clients gets what, and who is refused, by name."""
+"""The clients' shares of users and engines, and the clients that are refused, by name."""
 
 import pytest
 

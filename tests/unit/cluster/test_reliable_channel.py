@@ -1,4 +1,4 @@
-"""The link between a machine and its station: whatever becomes of connections, each line arrives once and in order."""
+"""The channel between a worker and its controller: over any lost connections, each line arrives once and in order."""
 
 from collections import deque
 

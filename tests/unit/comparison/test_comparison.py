@@ -69,7 +69,7 @@ def test_the_text_equals_the_golden_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
-    """So many runs whose READ takes about this time."""
+    """Write `runs` runs whose READ takes about this time."""
     turn = {"base": 0, "new": 1}[side]
     return [
         write_run(place, f"{side}-{at}", read_ms * 1.01 ** (at % 3), hour=2 * at + (turn + at) % 2, send_ms=None)
@@ -89,7 +89,7 @@ def test_a_task_missing_in_some_run_is_named_and_not_compared(tmp_path: Path) ->
 
 
 def reads(took_ms: float, unanswered: int, of: int = 100) -> list[dict[str, Any]]:
-    """So many READs, some of which are refused within 3 ms; and as many SENDs, of 50 ms each."""
+    """Return READs, some of which are refused within 3 ms, and as many SENDs of 50 ms each."""
     tasks = [done("READ", 900 * at, took_ms) for at in range(of - unanswered)]
     tasks += [
         done("READ", 900 * at + 100, 3, outcome="refused", error="IMAP UID FETCH: NO") for at in range(unanswered)
@@ -410,7 +410,7 @@ def test_across_drivers_each_seed_must_occur_equally_often(tmp_path: Path, seeds
 
 
 def test_across_drivers_diagnostics_are_no_load(tmp_path: Path) -> None:
-    """Nor are addresses of the client, and what happens after the run."""
+    """Addresses of the client, and keys about the time after the run, are no load either."""
     base, new = runs_by(tmp_path, "imap"), runs_by(tmp_path, "mapi")
     scenario = SCENARIO.format(driver="mapi", seed=1).replace("seed: 1", "seed: 1, audit: no, audit_allow: [flag-lost]")
     scenario += "client: {tls_resumption: no, trace: 1, check_state: 0.0, source_addresses: [127.0.0.2]}\n"
@@ -503,7 +503,7 @@ def test_a_run_without_a_score_is_refused(tmp_path: Path) -> None:
 def test_each_warning_is_shown_once(
     tmp_path: Path, first_hour: int, header: dict[str, Any], code: Code | None, values: Mapping[str, Value]
 ) -> None:
-    """What does not forbid a comparison is told, once; where nothing is wrong, nothing is."""
+    """Differences that allow a comparison are stated once; without a difference there is no warning."""
     base = three(tmp_path, "base", 102)
     new = [write_run(tmp_path, f"n{at}", 101 + at, hour=first_hour + 2 * at, **header) for at in range(3)]
     comparison = compare_runs(base, new)

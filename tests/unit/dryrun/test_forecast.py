@@ -1,4 +1,4 @@
-"""What cannot become valid is said before the run, and nothing else."""
+"""Forecasts before a run name all that must make it invalid, and nothing else."""
 
 import numpy
 import pytest
@@ -33,7 +33,7 @@ def invalid(load: PlannedLoad | None, *overrides: str) -> list[Finding]:
 
 
 def test_a_load_of_enough_tasks_has_no_finding() -> None:
-    """Nor do tasks that are never planned, or not scored."""
+    """Tasks that are never planned or not scored have none either."""
     assert invalid(even(READ=1, SEND=1, COPY=0, SAVE_SENT=0)) == []
     assert invalid(PlannedLoad(100.0, {"READ": (1,) * 100, "SAVE SENT": (1, *[0] * 99)})) == []
 

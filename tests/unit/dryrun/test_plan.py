@@ -152,7 +152,7 @@ def test_an_engine_does_the_planned_tasks() -> None:
 
 @pytest.mark.slow
 def test_unread_messages_of_the_start_state_are_read() -> None:
-    """The unread messages of the start state (1, 4, 9) are read; from empty mailboxes nobody reads more than came."""
+    """The unread messages of the start state (1, 4, 9) are read; from empty mailboxes, no more than arrived."""
     full = mixed()
     initial = 10 * 1 + 20 * 4 + 10 * 9
     assert full["tasks"]["READ"] <= full["totals"]["messages_received"] + initial

@@ -1,4 +1,4 @@
-"""What could hold up the loop besides the network: a slow disk, and the look-up of a host's name."""
+"""Calls that could block the loop besides the network: writes to a slow disk, and look-ups of a host's name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SlowDisk:
 
     def write(self, blocks: bytes) -> int:
         self.reached.set()
-        assert self.gate.wait(PATIENCE_S), "nobody opened the gate"
+        assert self.gate.wait(PATIENCE_S), "the gate was not opened"
         written: int = self.file.write(blocks)
         return written
 

@@ -1,4 +1,4 @@
-"""The channel to a child process whose end nobody has noticed yet."""
+"""The channel to a child process whose exit is not noticed yet."""
 
 import asyncio
 import gc

@@ -29,7 +29,7 @@ def test_engines_start_together(tmp_path: Path) -> None:
     """All log on when all are ready, and are told one common start, which lies ahead."""
     before_ns = time.monotonic_ns()
     gate = tmp_path / "gate"
-    os.mkfifo(gate)  # whoever opens it waits for the other: the second engine is ready after the first has said so
+    os.mkfifo(gate)  # opening waits for the other end: the second engine is ready after the first has reported ready
     first = READY + f"open({str(gate)!r}, 'w').close(); " + GOOD.removeprefix(READY)
     done = Conducted(tmp_path, first, f"open({str(gate)!r}).read(); " + GOOD).run()
     first, second = done.heard(1), done.heard(2)
@@ -67,7 +67,7 @@ def test_engines_drain_until_all_mail_is_seen(tmp_path: Path) -> None:
 
 
 def test_no_engine_drains_while_another_may_send(tmp_path: Path) -> None:
-    """Whoever has finished waits for the last one; for a lost one nobody waits."""
+    """Finished engines wait for the last one, but not for a lost one."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     early = ON + "say(finished=True); " + f"open({str(gate)!r}, 'w').close(); hear('drain'); "
@@ -193,7 +193,7 @@ def test_an_engine_that_waits_for_others_may_be_silent(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     done = Conducted(tmp_path, calm, f"snapshot('over'); open({str(gate)!r}).read(1); " + calm, heartbeat_s=0.01)
-    with gate.open("r+b", buffering=0) as opened:  # for both, so that nobody waits for the other end
+    with gate.open("r+b", buffering=0) as opened:  # for both, so that neither waits for the other end
 
         def beat(snapshot: LiveSnapshot) -> None:
             done.snapshots.append(snapshot)
@@ -235,7 +235,7 @@ def test_the_number_of_engines_follows_cores_and_users() -> None:
 
 
 def test_a_begin_message_shows_no_password(tmp_path: Path) -> None:
-    """It carries them, for whoever unpacks it, but does not show them."""
+    """It carries passwords for the engine, but does not show them."""
     scenario = scenario_of(tmp_path, (QUIET, 2), accounts={"user": "u{index}", "password": "hush-{index}"})
     begin = Begin(scenario, NOWHERE, Assignment(2, 1, 1, 3), "x", {"engine": "1"})
     assert b"hush" not in begin.encode()

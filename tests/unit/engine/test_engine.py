@@ -64,7 +64,7 @@ def test_log_ons_are_spread_over_the_ramp_up(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_due_times_do_not_move_when_the_server_is_slow(tmp_path: Path) -> None:
-    """The same activities are due at the same instants from the start, on a fast server and on an overloaded one."""
+    """Activities are due at the same instants from the start on a fast server and on an overloaded one."""
     scenario = day_of(tmp_path, (SENDER, 2), limits={"grace": "1s"})
     due = []
     for service_s in (0.0, 0.02, 2.0):
@@ -79,7 +79,7 @@ def test_due_times_do_not_move_when_the_server_is_slow(tmp_path: Path) -> None:
 
 
 def test_a_task_ends_with_its_last_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the generator takes from there until it comes to the user is its own: late for the next task, not slow."""
+    """The time from there to the user's next step is the generator's: it makes the next task late, not slow."""
     send = InMemorySubmission.send
 
     async def send_and_be_left_waiting(self: InMemorySubmission, *about: Any) -> None:
@@ -189,7 +189,7 @@ def test_a_task_that_fails_is_an_outcome(tmp_path: Path, task: str, outcome: str
 @pytest.mark.slow
 @pytest.mark.parametrize("outcome", FAULTS)
 def test_a_failed_submission_leaves_the_mailbox_session_alone(tmp_path: Path, outcome: str) -> None:
-    """The message counts for nobody; the session goes on."""
+    """The message counts for no user; the session goes on."""
     fault = chosen({(1, "SMTP DATA", 0): FAULTS[outcome]})
     lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
     assert Counter(lived.outcomes("SEND"))[outcome] == 1
@@ -439,7 +439,7 @@ def test_a_refused_sync_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_task_that_outlasts_the_grace_is_unfinished(tmp_path: Path) -> None:
-    """It has no end; its user comes back for the mail that is under way to him; what is due later is skipped."""
+    """It has no end; its user returns for the mail under way to them; later tasks are skipped."""
     scenario = day_of(tmp_path, (SENDER, 2), limits={"grace": "5s", "drain": "30s"})
     due = [activity.due_us for activity in Workload(scenario).activities(1)]
     fault = chosen({(1, "SMTP MAIL", len(due) - 6): ServerSilent("no answer")})
@@ -487,7 +487,7 @@ class Patient(StandaloneControl):
 def test_draining_begins_at_the_common_end_and_is_limited(
     tmp_path: Path, control: type[StandaloneControl], others_s: int
 ) -> None:
-    """One recipient never sees his mail, and another engine may still send: what is missing is told."""
+    """One recipient never sees their mail, and another engine may still send: missing mail is counted."""
     scenario = day_of(tmp_path, (SENDER, 2), limits={"drain": "20s"})
     lived = live(scenario, tmp_path, fault=blind_user_1, control=control)
     (end,), (drained,) = lived.said("end"), lived.said("drained")
@@ -533,7 +533,7 @@ def stopping(at_s: float, times: int = 1) -> Any:
 
 
 def test_an_early_stop_records_everything(tmp_path: Path) -> None:
-    """What runs may end, what was due is skipped, users log off, and the log says that it ended early."""
+    """Tasks under way may finish, due ones are skipped, users log off, and the log states an early end."""
     lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path, during=stopping(60))
     assert lived.tape.told["ended"] == lived.log.sources[0].facts.ended == "early"
     assert not lived.log.damages
@@ -588,7 +588,7 @@ def test_an_engine_records_its_actual_start(tmp_path: Path) -> None:
 
 
 def test_a_user_who_cannot_log_on_does_not_stop_the_others(tmp_path: Path) -> None:
-    """After the limit the rest starts; he is counted as lost, and what he should have done is skipped."""
+    """After the limit the others start; the user is counted as lost, and their tasks are skipped."""
 
     def fault(user: int, name: str, _: int) -> TaskFailed | None:
         return ServerRefused("NO", "wrong password") if user == 2 and name == "IMAP AUTHENTICATE" else None

@@ -1,4 +1,4 @@
-"""What one moment brings to many users delays no other work of the loop for long."""
+"""An event for many users at once delays no other work of the loop for long."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from loadsim.protocols.connect import connected_socket
 
 
 def test_a_single_callback_runs_at_once() -> None:
-    """Nobody waits for the loop where there is no crowd; in the next turn one may go again."""
+    """A callback alone does not wait for the loop; in the next iteration another one may run."""
 
     async def run() -> None:
         turnstile, gone = FairQueue(), list[int]()
@@ -30,7 +30,7 @@ def test_a_single_callback_runs_at_once() -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6))
 def test_queued_callbacks_run_in_order_between_other_work(crowds: list[int]) -> None:
-    """However many come in whichever turn: one goes in a turn, none overtakes, none is forgotten."""
+    """With any number of callbacks in any iterations, one runs per iteration, in order, and none is forgotten."""
 
     async def run() -> None:
         turnstile, gone = FairQueue(), list[int]()
@@ -50,7 +50,7 @@ def test_queued_callbacks_run_in_order_between_other_work(crowds: list[int]) -> 
 
 
 def test_queued_callbacks_yield_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pinned, the core is offered before each turn but the first; nobody is asked where there is no crowd."""
+    """A pinned process yields its core before each turn but the first; without a queue it asks no scheduler."""
     seen = list[str]()
     policy = os.SCHED_RR
     monkeypatch.setattr(os, "sched_getscheduler", lambda _: policy)
@@ -72,7 +72,7 @@ def test_queued_callbacks_yield_to_other_processes(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_socket_connects_before_the_next_loop_iteration() -> None:
-    """What the clock of a submission covers begins with its connection: nobody else's work comes before its SYN."""
+    """The time of a submission begins with its connection: no other user's work comes before its SYN."""
 
     async def run(server: socket.socket) -> None:
         endpoint = Endpoint("127.0.0.1", server.getsockname()[1])

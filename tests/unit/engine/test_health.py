@@ -1,4 +1,4 @@
-"""How an engine sees itself: lags, pauses and clocks, each made to go wrong on purpose."""
+"""An engine's own health: lags, pauses and clocks, each made to go wrong on purpose."""
 
 import asyncio
 import gc
@@ -36,7 +36,7 @@ def fall_behind(lag: LoopLag, by_ns: int = BLOCKED_NS) -> None:
 
 
 def listed() -> int:
-    """How many files this process has open, by looking at each; the one that looks is among them."""
+    """Return the number of open files of this process, including the one that lists them."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -164,7 +164,7 @@ def test_a_stopped_probe_leaves_no_open_file(runner: asyncio.Runner) -> None:
 
 
 def test_a_garbage_collection_is_a_pause() -> None:
-    """A collection that was asked for is counted, with a time; the next take begins anew."""
+    """A requested collection is counted, with its time; the next sample starts from zero."""
     pauses = CollectorPauses()
     pauses.start()
     try:

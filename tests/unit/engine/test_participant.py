@@ -153,7 +153,7 @@ def conduct(
 def test_engines_of_all_machines_start_together(tmp_path: Path) -> None:
     """Engines of all machines log on when the last one of any is ready, and are told one start, each by its clock."""
     gate = tmp_path / "gate"
-    os.mkfifo(gate)  # whoever opens it waits for the other: the last engine is ready after the first has said so
+    os.mkfifo(gate)  # opening waits for the other end: the last engine is ready after the first has reported ready
     first = READY + f"open({str(gate)!r}, 'w').close(); " + GOOD.removeprefix(READY)
     last = f"open({str(gate)!r}).read(); " + GOOD
     one = Machine(tmp_path, "one", 1, 6, [first, GOOD])

@@ -158,7 +158,7 @@ def stretch_of(recent: Recent) -> Stretch:
 
 
 def test_recent_counts_are_the_difference_of_two_snapshots() -> None:
-    """What is older than the span counts no more: neither its tasks nor its service times."""
+    """Tasks and service times older than the span no longer count."""
     recent = Recent(60)
     for second in range(200):
         recent.add(at(float(second), ok=10 * second, lost=second))

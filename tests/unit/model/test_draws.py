@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from loadsim.model.draws import draw, exponential, gap_s, pick, weighted
 
 UNIFORM = st.integers(0, 2**53 - 1).map(lambda bits: bits / 2**53)
-"""What `draw` can give."""
+"""The values that `draw` can return."""
 
 
 @given(st.integers(0), st.integers(0), st.text(max_size=20), st.integers(0) | st.text(max_size=20))

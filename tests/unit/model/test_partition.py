@@ -15,9 +15,9 @@ from loadsim.scenario.scenario import load_scenario
 @given(st.integers(1, 3000), st.data())
 @settings(deadline=None, max_examples=40)
 def test_each_user_is_assigned_to_one_engine(users: int, data: st.DataObject) -> None:
-    """However many users and engines: as many to each, and of any run of users (those on lists, say) as many, too.
+    """All engines get equally many users, and equally many of any consecutive ones, such as those on a list.
 
-    Multiples of the golden ratio stray from that by a few, in runs of whatever length; draws would stray by dozens.
+    Multiples of the golden ratio stray from that by a few, in runs of any length; draws would stray by dozens.
     """
     engines = data.draw(st.integers(1, min(users, 20)))
     hands = divide(users, engines)

@@ -138,7 +138,7 @@ def test_loadsims_own_drivers_report_directly() -> None:
 
 @pytest.mark.parametrize("started_ns", [-2 * 10**18, 2 * 10**18])
 def test_a_writer_takes_no_command_that_its_reader_rejects(started_ns: int, tmp_path: Path) -> None:
-    """Nor an odd id of a message: either would make the whole log unreadable."""
+    """An odd message id is rejected, too: either would make the whole log unreadable."""
     log = TimingLogWriter(tmp_path / "a.tlog", {}, 0)
     with pytest.raises(ValueError, match="expected a command within 35 years"):
         log.command(("X", 1, started_ns, started_ns, OUTCOMES[0], 0, 0))

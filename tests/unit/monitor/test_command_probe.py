@@ -125,7 +125,7 @@ def test_a_child_that_keeps_the_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 @pytest.fixture
 def blocked(tmp_path: Path) -> Iterator[Path]:
-    """A program that nobody can execute until the test ends, as on a file system that hangs: open(2) waits."""
+    """A program that cannot be executed until the test ends, as on a file system that hangs: open(2) waits."""
     program = tmp_path / "blocked"
     shutil.copy("/bin/echo", program)
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # tells the holder of a lease to give it back

@@ -143,7 +143,7 @@ def server() -> Iterator[Server]:
 
 
 def test_a_server_on_this_machine_is_found_with_all_its_processes(server: Server) -> None:
-    """What listens, and what descends from it; their cores are ours unless somebody says otherwise."""
+    """The listening process and its descendants; their cores are this process's unless they were pinned."""
     place = find_server(server.endpoint)
     assert place.here is True
     assert place.processes.keys() == set(server.pids)
@@ -254,7 +254,7 @@ def test_server_and_generator_are_pinned_apart_and_restored(server: Server) -> N
 
 @pytest.mark.system
 def test_each_process_gets_its_own_affinity_back(server: Server) -> None:
-    """A child that had been confined by somebody else is so again, whatever its parent may do."""
+    """A child with an affinity of its own gets it back, independently of its parent."""
     own = os.sched_getaffinity(0)
     os.sched_setaffinity(server.pids[1], {max(own)})
     with kept_apart(find_server(server.endpoint), engines=1):
@@ -264,7 +264,7 @@ def test_each_process_gets_its_own_affinity_back(server: Server) -> None:
 
 @pytest.mark.system
 def test_without_permission_only_the_generator_is_pinned(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an ordinary user beside root's server: the others stay where they are, and the generator goes back."""
+    """As an ordinary user with root's server: the others stay where they are, and the generator goes back."""
     own, set_affinity = os.sched_getaffinity(0), os.sched_setaffinity
 
     def only_own(process: int, cpus: Iterable[int]) -> None:
@@ -286,7 +286,7 @@ def test_without_permission_only_the_generator_is_pinned(server: Server, monkeyp
 
 @pytest.mark.system
 def test_the_generator_is_pinned_with_an_invisible_server() -> None:
-    """Whether the server shares its cores is unknown."""
+    """It is unknown if the server shares the generator's cores."""
     own = os.sched_getaffinity(0)
     place = ServerPlace(True, {}, frozenset())
     with kept_apart(place, engines=1) as cores:

@@ -122,7 +122,7 @@ def block(tmp_path: Path) -> Path:
 
 
 def test_by_default_the_disks_are_the_busiest_of_the_hardware(block: Path) -> None:
-    """Partitions would count twice, as would volumes; loop devices and disks that nobody uses say nothing."""
+    """Partitions would count twice, as would volumes; loop devices and unused disks say nothing."""
     assert chosen_disks((), disk_counters(DISKSTATS), block) == ("sdc", "sdd", "sde", "sdf")
     fewer = "".join(line for line in DISKSTATS.splitlines(keepends=True) if " sdd " not in line)
     assert chosen_disks((), disk_counters(fewer), block) == ("sda", "sdc", "sde", "sdf")

@@ -188,7 +188,7 @@ def test_each_line_counts_as_its_event(line: str, expected: str | None) -> None:
     ids=range(6),
 )
 def test_deliveries_in_another_format_are_unmeasured(line: str, tmp_path: Path) -> None:
-    """Nor too few: the next rates begin after a sample that has failed."""
+    """A sample with such a line fails, and the next rates begin after it."""
     (log := tmp_path / "mail.log").touch()
     rates = LogRates(log, "postfix")
 

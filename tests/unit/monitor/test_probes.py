@@ -1,4 +1,4 @@
-"""Probes: sampled beside a run, shown in its report, and without any effect on its score."""
+"""Probes: sampled during a run, shown in its report, and without any effect on its score."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a server says before anybody logs on is recorded, whatever it says, and nothing waits for it for long."""
+"""Greetings of servers are recorded before any log-on, with any content and within a time limit."""
 
 import socket
 import threading
@@ -74,7 +74,7 @@ def _never_ends(stream: BufferedRWPair) -> None:
 
 @pytest.mark.parametrize("talk", [_hangs_up, _is_silent, _never_ends, says(b"hello\r\n"), says(b"\xff\x1b[2J\r\n")])
 def test_anything_but_a_mail_server_has_no_greeting(talk: Talk) -> None:
-    """Whatever it does instead, the other service is asked all the same."""
+    """The other service is asked in any case."""
     found = asked(talk, SMTP)
     assert found["smtp_greeting"] == "mail ready"
     found = asked(IMAP, talk)

@@ -1,4 +1,4 @@
-"""The kept lines of a session show no password, token or message text, whatever the server repeats."""
+"""The kept lines of a session show no password, token or message text, even if the server repeats it."""
 
 import re
 from base64 import b64decode, b64encode
@@ -130,7 +130,7 @@ TOKENS = st.text("abcXYZ019-._~+/", min_size=6, max_size=200)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_log_on_shows_its_secret(driver: str, method: str, data: st.DataObject, tmp_path: Path) -> None:
-    """Nor a beginning of it, nor what it was calculated to, in any line: the client's, and those that repeat it."""
+    """No line shows a beginning of it or a value derived from it: neither the client's nor those that repeat it."""
     is_token = method in TOKEN_METHODS
     secret = data.draw(TOKENS if is_token else SECRETS)
     source = tmp_path / f"token-{abs(hash(secret))}"

@@ -36,7 +36,7 @@ Step = tuple[str, str]
 
 @asynccontextmanager
 async def served(greeting: str, steps: Sequence[Step]) -> AsyncIterator[Services]:
-    """A server that plays these steps, and whatever ends a session; a line that is not expected fails the test."""
+    """A server that plays these steps and accepts any end of a session; an unexpected line fails the test."""
     left, wrong = list(steps), list[str]()
     running: set[asyncio.Task[None]] = set()
 

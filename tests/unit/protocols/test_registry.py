@@ -72,7 +72,7 @@ def test_a_profile_with_an_unsupported_task_is_rejected(tmp_path: Path) -> None:
 
 @dataclass
 class Found:
-    """A plug-in that opens this driver, whatever its name."""
+    """A plug-in of any name that opens this driver."""
 
     driver: object
     package: str = "other"

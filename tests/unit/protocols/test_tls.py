@@ -108,7 +108,7 @@ def test_users_resume_only_their_own_sessions(
 
 
 async def test_a_pickled_scenario_has_its_authorities(tmp_path: Path, localhost: tuple[Path, ssl.SSLContext]) -> None:
-    """An engine elsewhere has no such file as `ca_file`: it trusts what stood there, and nobody else."""
+    """An engine elsewhere has no such file as `ca_file`: it trusts the file's contents only."""
     certified, context = localhost
     for name in ("imap.pem", "smtp.pem"):
         (tmp_path / name).write_text(f"# für alle\n{certified.read_text()}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Whose a message is: rules on headers that anybody may have written."""
+"""The owner of a message: rules on headers that any sender may have written."""
 
 import asyncio
 from dataclasses import dataclass, field

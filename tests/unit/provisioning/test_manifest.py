@@ -65,7 +65,7 @@ def test_a_composed_manifest_is_accepted() -> None:
 
 @pytest.mark.parametrize("accounts", ["user{index}", "csv"])
 def test_the_manifest_names_the_scenarios_first_account(accounts: str, tmp_path: Path) -> None:
-    """Whatever users a machine or a process prepares."""
+    """It does not depend on the users that a machine or process prepares."""
     (tmp_path / "csv").write_text("user,password\nuser1,a\nuser2,b\nuser3,c\n")
     named = f"accounts={{csv: {tmp_path / 'csv'}}}" if accounts == "csv" else f"accounts.user={accounts}"
     scenario = load_scenario("medium", [named, "topology.0.users=3", f"domain={DOMAIN}"])

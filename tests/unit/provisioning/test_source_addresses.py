@@ -175,7 +175,7 @@ def test_addresses_of_this_machine_are_accepted(tmp_path: Path) -> None:
 
 
 def test_addresses_of_other_machines_are_refused(tmp_path: Path) -> None:
-    """An address of a range for documentation is nobody's, and so not this machine's (RFC 5737, RFC 3849)."""
+    """An address reserved for documentation is not this machine's (RFC 5737, RFC 3849)."""
     line = problem(scenario(tmp_path, sources="[127.0.0.1, 192.0.2.1]"))
     assert line.startswith(
         "small: client.source_addresses: expected addresses of this machine, found 192.0.2.1: Cannot assign"
@@ -205,7 +205,7 @@ def test_too_many_users_for_the_ports_are_refused(tmp_path: Path) -> None:
 @settings(max_examples=40)
 @given(users=st.integers(1, 200_000), sources=st.integers(1, 40), ports=st.integers(1, 65_536))
 def test_ports_suffice_when_no_address_has_more_users(users: int, sources: int, ports: int) -> None:
-    """What is expected is right: users take the addresses in turn, and none has more of them than ports."""
+    """Users take the addresses in turn, and none has more users than ports."""
     on_the_fullest = max(len(range(first, users + 1, sources)) for first in range(1, sources + 1))
     assert (too_few_ports(users, sources, ports) is None) == (on_the_fullest <= ports)
 

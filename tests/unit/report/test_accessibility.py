@@ -67,7 +67,7 @@ def test_every_class_of_a_line_has_a_style() -> None:
 
 
 def test_the_first_section_has_the_colour_of_its_tone(tmp_path: Path) -> None:
-    """A criterion that is met, and one that is missed, have classes of their own beside their signs."""
+    """Met and missed criteria have classes of their own in addition to their signs."""
     page = to_html(document_of([str(write_two_clients(tmp_path / "run"))]))
     assert re.search(r'<td class="missed">× missed</td>', page)
     write_sample(tmp_path / "valid.tlog", [done("READ", 500, 10)], header={"criteria": {"score_ms": {"below": 50}}})

@@ -17,7 +17,7 @@ from loadsim.report.markdown import to_markdown
 
 
 def test_an_invalid_run_has_no_score(tmp_path: Path) -> None:
-    """Nor another time, among the criteria; a missed limit is a reason, and stays, as do shares."""
+    """Its criteria show no times either; a missed limit is a reason, and stays, as do shares."""
     criteria = {"score_ms": {"max": 1000}, "response_score_ms": {"max": 1}, "tasks.READ.p95_ms": {"max": 9}}
     header = {"limits": {"hits": 5}, "criteria": {**criteria, "failed_share": {"max": 0.5}}}
     sample_log(tmp_path / "a.tlog", [done("READ", 0, 5)], header=header | {"day_s": 100, "profile_day_s": 28800})

@@ -1,4 +1,4 @@
-"""JUnit XML of a verdict: as good as the exit status, never green without a valid run, and XML whatever was said."""
+"""JUnit XML of a verdict: it agrees with the exit status, never passes an invalid run, and is XML with any text."""
 
 from pathlib import Path
 from typing import Any

@@ -321,7 +321,7 @@ def test_reports_are_deterministic(tmp_path: Path) -> None:
 
 
 def test_no_password_is_in_a_report(tmp_path: Path) -> None:
-    """Not even where somebody put a scenario of his own beside the logs."""
+    """Not even with a user's own scenario in the directory of the logs."""
     place = write_two_clients(tmp_path / "run")
     scenario = "accounts:\n  password: hunter2\nserver:\n  imap:\n    Password: [hunter2]\n"
     (place / "scenario.yaml").write_text(scenario, encoding="utf-8")
@@ -475,7 +475,7 @@ def test_several_runs_are_shown_by_number_of_users(tmp_path: Path) -> None:
 
 
 def test_several_invalid_runs_have_their_reason_on_the_page(tmp_path: Path) -> None:
-    """Once, with the range of its figures: nobody must open three reports for it."""
+    """Once, with the range of its figures, so that readers need not open three reports."""
     for at, lag_us in enumerate((7_000, 8_000, 9_800)):
         header = {"users": 10, "engine_users": 10, "run": f"run-{at}", "criteria": {"score_ms": {"below": 50}}}
         health = [sample(second, [lag_us] * 100) for second in range(1, 101)]

@@ -52,7 +52,7 @@ def test_the_page_of_a_search_makes_no_request_and_fits(tmp_path: Path) -> None:
 
 @pytest.mark.nightly(part="tools")
 def test_pages_make_no_request_and_log_no_error(pages: dict[str, str], tmp_path: Path) -> None:
-    """Not one request for anything beside the page, and an empty console; a page that does ask is caught at both."""
+    """No request but for the page, and an empty console; a page with a request is caught by both."""
     for name, page in pages.items():
         assert browsed(page, tmp_path / name) == ([], [])
     asking = '<!DOCTYPE html><title>x</title><img alt="" src="http://127.0.0.1:1/pixel.png">'
@@ -91,7 +91,7 @@ MEASURED = """(frame) => {
     line: style(page.querySelector(".plot path.c0")).stroke,
   };
 }"""
-"""What a page looks like in its frame: pages themselves run no script."""
+"""Return the layout of a page, measured in a frame since pages run no script."""
 
 
 def laid_out(frames: list[tuple[str, int]], dark: bool, place: Path) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ def test_the_mean_time_in_the_send_queue_follows_littles_law(tmp_path: Path) -> 
 
 
 def test_a_build_up_is_shown_in_seconds_of_throughput(tmp_path: Path) -> None:
-    """Of the window: 90 recipients at 3 per second, whatever the rate is outside of it and at that moment."""
+    """Of the window: 90 recipients at 3 per second, with other rates outside of it and at that moment."""
     rates = {20: 0.0, 21: 6.0}
     samples: list[tuple[float, float, float | None]] = [
         (at_s, 90.0 if at_s == 20 else 0.0, rates.get(at_s, 3.0)) for at_s in range(10, 40)

@@ -128,7 +128,7 @@ SOUND: dict[str, Any] = {
 
 
 class Fault(NamedTuple):
-    """A wrong value of a key; `within`: it is found in a section by itself, whatever the others have."""
+    """A wrong value of a key; `within`: its section alone shows it, with any values of the others."""
 
     key: tuple[str | int, ...]
     value: Any

@@ -89,7 +89,7 @@ def test_equal_weights_are_a_flat_day(tmp_path: Path) -> None:
 
 
 def test_equal_shapes_are_one_load(tmp_path: Path) -> None:
-    """The same ratios in other numbers, also of shapes whose whole numbers would be too large for a scenario."""
+    """Normalising keeps the ratios, also of shapes whose whole numbers would be too large for a scenario."""
     for one, *others in (
         ("[1, 2]", "[2, 4]", "[0.5, 1]", "[500000, 1000000]"),
         ("[1, 3, 0]", "[0.1, 0.3, 0]", "[0.7, 2.1, 0.0]"),

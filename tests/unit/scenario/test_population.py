@@ -1,4 +1,4 @@
-"""Who there is: profiles interleaved, lists as runs of users, addresses and numbers as each other's inverse."""
+"""The population: interleaved profiles, lists of consecutive users, and numbers as the inverse of addresses."""
 
 from collections import Counter
 from itertools import pairwise
@@ -151,7 +151,7 @@ def test_an_account_may_not_have_the_address_of_a_list() -> None:
 )
 @settings(deadline=None, max_examples=200)
 def test_the_number_of_an_address_is_its_users(prefix: str, field: str, suffix: str, user: int, other: int) -> None:
-    """Whatever the pattern, an address leads back to its user, in capitals too, and never to another."""
+    """With any pattern, an address leads back to its user, in capitals too, and never to another."""
     pattern = AccountPattern(f"{prefix}{field}{suffix}", "secret")
     address = pattern.account(user, "loadsim.test").address
     assert pattern.number(address, "loadsim.test") == user

@@ -1,4 +1,4 @@
-"""The plan of each user: rates, kinds and recipients as in the tables, and dependent on nobody else's draws."""
+"""The plan of each user: rates, kinds and recipients as in the tables, independent of other users' draws."""
 
 import math
 import os
@@ -64,7 +64,7 @@ def follows(counts: Counter[str], weights: Mapping[str, float]) -> bool:
 
 
 def own_mail(load: Workload, user: int) -> list[tuple[Activity, str]]:
-    """What a user sets out to do, and the kinds of his new messages."""
+    """Return a user's activities, and the kinds of their new messages."""
     profile = load.profile(user)
     return [
         (each, load.message_kind(user, profile, "new.kind", each.number) if each.kind == NEW_MAIL else "")
@@ -262,7 +262,7 @@ def test_schedule_files_have_the_published_sizes() -> None:
 
 
 def test_initial_messages_come_from_other_users_and_are_unread_in_the_inbox() -> None:
-    """Every sender but the user himself; ids once; kinds by the profile's weights; read wherever but in the Inbox."""
+    """Senders are all users but the owner; ids are unique; kinds follow the weights; only the Inbox has unread mail."""
     load = workload({"loadsim-5.0/heavy": 12})
     senders: Counter[int] = Counter()
     kinds: Counter[str] = Counter()

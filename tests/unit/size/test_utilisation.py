@@ -75,7 +75,7 @@ def users_at_or_none(users: int, utilisation: Estimate) -> Estimate | None:
 
 @given(st.lists(st.floats(0.01, 10.0), min_size=BLOCKS, max_size=BLOCKS), st.floats(0.01, 10.0))
 def test_a_constant_ratio_has_an_interval_of_no_width(wholes: list[float], share: float) -> None:
-    """What is used in proportion to the tasks is known exactly, even if the tasks vary."""
+    """Use in proportion to the tasks is known exactly, even if the tasks vary."""
     found = ratio_or_none(np.array(wholes) * share, np.array(wholes))
     if found is not None:
         assert (found.low, found.value, found.high) == pytest.approx((share, share, share), rel=1e-6)

@@ -70,7 +70,7 @@ def test_critical_values_are_those_of_the_published_tables(
 
 
 def within(freedom: float, statistic: float) -> float:
-    """How likely Student's t lies within -statistic to statistic: its density, added up."""
+    """Return the probability of Student's t within -statistic to statistic, by summing up its density."""
     places = np.linspace(0.0, statistic, 4_001)
     scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
     density = scale * (1 + places**2 / freedom) ** (-(freedom + 1) / 2)

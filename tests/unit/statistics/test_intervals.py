@@ -149,7 +149,7 @@ def test_short_windows_have_no_interval() -> None:
 
 @pytest.mark.parametrize("moods", [np.repeat([0.0, 2.0], WINDOW_S // 2), np.linspace(0, 3, WINDOW_S)])
 def test_times_correlated_over_the_window_have_no_interval(moods: NDArray[np.float64]) -> None:
-    """A server that is slow for half of the window shows one event: nobody can tell how many there might have been."""
+    """A server that is slow for half of the window shows one event, which tells nothing of their frequency."""
     found = of(simulated(np.random.default_rng(5), WINDOW_S, 18_000, moods, 0.5))
     assert (found.tasks["READ"], found.score) == (NoInterval.CORRELATED, None)
 

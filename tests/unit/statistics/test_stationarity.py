@@ -1,4 +1,4 @@
-"""Whether a window is steady: false alarms in simulated steady windows, trends that are found, and what is said."""
+"""Steadiness of a window: false alarms in simulated steady windows, trends that are found, and the findings."""
 
 import math
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_only_tasks_with_a_weight_are_tested() -> None:
 
 
 def test_too_few_hits_show_no_trend() -> None:
-    """Fewer than 40 slots, or than 200 hits, whatever they are like."""
+    """With fewer than 40 bins or 200 hits of any kind."""
     due_us = np.linspace(0, 40_000_000 - 1, 400).astype(np.int64)
     assert trends([hits_of("READ", 1, due_us, due_us + 1000, Window(0, 40))], Window(0, 40))
     assert not trends([hits_of("READ", 1, due_us, due_us + 1000, Window(0, 39.9))], Window(0, 39.9))

@@ -137,7 +137,7 @@ def altered(lines: list[str]) -> None:
 
 @pytest.mark.parametrize("change", [lost, repeated, exchanged, ended_again, altered])
 def test_an_incomplete_recording_is_refused(change: Any, recorded: str, tmp_path: Path) -> None:
-    """What it lacks may be what failed."""
+    """The missing part may hold a failure."""
     lines = recorded.splitlines(keepends=True)
     change(lines)
     (tmp_path / RECORDING).write_text("".join(lines))

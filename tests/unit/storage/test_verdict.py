@@ -177,7 +177,7 @@ def test_a_test_may_fail_with_too_little_data_to_pass(
     ],
 )
 def test_too_few_or_a_slow_generator_fail_no_disk(rates: dict[Io, tuple[float, float]], other: dict[str, Any]) -> None:
-    """Nor do rates below the target alone: a cache that has everything leaves nothing to read."""
+    """Rates below the target alone do not fail either: a cache of all messages leaves nothing to read."""
     assert judge(recording([[sample(rates, **other)] * TWO_HOURS])).exit_status == 3
 
 

@@ -206,7 +206,7 @@ def test_a_block_with_a_huge_stated_length_is_rejected(tmp_path: Path, byte: int
 
 
 def test_blocks_without_records_take_no_memory(tmp_path: Path) -> None:
-    """Nobody writes them, but for a file that is to fill the memory of its reader."""
+    """Only a file that is meant to fill its reader's memory has them."""
     path = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
     path.write_bytes(path.read_bytes() + container.encode_block(container.MAILS, b"") * 20_000)
     tracemalloc.start()

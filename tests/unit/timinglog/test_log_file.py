@@ -1,4 +1,4 @@
-"""The timing log as a file: what is written is read, whatever happens to the file in between."""
+"""The timing log as a file: records are read as written, or damage to the file is found."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class NarrowDisk:
 @given(room=st.integers(0, 300))
 @settings(deadline=None, max_examples=40)
 def test_a_full_disk_loses_nothing_while_the_process_lives(tmp_path_factory: Any, room: int) -> None:
-    """What does not fit stays in memory, flush says so, and it goes out when there is room again, in order."""
+    """Records that do not fit stay in memory, flush reports it, and they are written in order once there is room."""
     path = tmp_path_factory.mktemp("full") / "a.tlog"
     writer = TimingLogWriter(path, HEADER, EPOCH_NS)
     disk = NarrowDisk(writer._file, room)

@@ -64,7 +64,7 @@ def monitor_at(
 ) -> Path:
     """The file of a monitor; instants are seconds from the run's common start, by true time.
 
-    `set_by_s` has by instant the seconds by which its time of day was set then, beside the truth. `hostile` has further
+    `set_by_s` has by instant the error in seconds to which its time of day was set then. `hostile` has further
     keys of its `header`, its `facts`, and each sample of its probe (`sample`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def judged(place: Path, **options: Any) -> Summary:
 def test_samples_are_placed_by_time_of_day(
     begun_s: float, epoch_ns: int, begin: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """To a microsecond, whenever it began and whatever its monotonic clock shows; each figure is its instant."""
+    """To a microsecond, with any begin and any monotonic clock; each figure is its instant."""
     place = run_at(tmp_path_factory.mktemp("run"))
     monitor_at(place / "logs" / "mx1.tlog", seconds(begin), begun_s=begun_s, epoch_ns=epoch_ns)
     found = samples_of(read_logs([place]))
@@ -196,7 +196,7 @@ def test_a_killed_monitor_leaves_the_run_valid_and_its_criterion_missed(tmp_path
 
 
 def test_damage_to_a_monitors_file_is_named(tmp_path: Path) -> None:
-    """A bit that is flipped in the middle ends what can be read: nobody killed that monitor."""
+    """A flipped bit in the middle ends the readable part: that monitor was not killed."""
     place = run_at(tmp_path)
     path = monitor_at(place / "logs" / "mx1.tlog", seconds())
     content = bytearray(path.read_bytes())

@@ -229,7 +229,7 @@ def test_an_unknown_plan_invalidates_the_run(tmp_path: Path) -> None:
 
 
 def test_a_window_too_short_for_the_plan_is_degraded(tmp_path: Path) -> None:
-    """Of 400 parts, 20 or a whole number are held against the plan; of less, nobody knows what was not asked for."""
+    """Of 400 bins, 20 or a whole number are compared with the plan; with fewer, the plan is not exact enough."""
     limits = {"limits": {"hits": 0, "done": 0, "load": 0, "window_s": 1}}
     limits |= {"planned_load": asdict(PlannedLoad(100.0, {"READ": (1,) * 400}))}
     *held, short = (

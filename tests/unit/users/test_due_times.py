@@ -1,4 +1,4 @@
-"""Due times of what follows from something, and that nothing that was due goes unrecorded, whatever the server does."""
+"""Due times of following tasks, and records of all due tasks on any server."""
 
 import asyncio
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What must be in a user's folders: lists that lack mail, or have it unread, are failures of the server."""
+"""Expected mail of a user's folders: lists without it, or with it unread, are failures of the server."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_copies_of_a_message_may_differ_in_flags() -> None:
 
 
 def test_mail_that_lost_its_flag_is_a_failure_once() -> None:
-    """What tasks put into folders was read before."""
+    """Tasks put only read mail into folders."""
     stored = Stored(2)
     stored.put("a")
     assert stored.look([*stored.initial, "a"], unread=["a"]) == UNREAD

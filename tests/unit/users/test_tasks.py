@@ -1,4 +1,4 @@
-"""What each task does on the wire, to whom mail goes, and what follows from what."""
+"""Each task's commands, the recipients of mail, and the tasks that follow from others."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_each_message_has_one_outcome(busy: Lived) -> None:
 
 @pytest.mark.slow
 def test_a_messages_outcome_does_not_depend_on_the_server(tmp_path: Path, busy: Lived) -> None:
-    """The same population on a slower server does the same with every message that both runs came to act upon."""
+    """On a slower server, a population does the same with every message that both runs acted upon."""
     slow = live(scenario_of(tmp_path, (EVERYTHING, 6), day="900s", **LISTS), tmp_path, service_s=0.2)
     compared = 0
     for user in range(1, 7):
@@ -253,7 +253,7 @@ def test_eviction_keeps_the_limit_and_unread_mail(tmp_path: Path) -> None:
 
 
 def test_a_refused_eviction_is_not_repeated_endlessly(tmp_path: Path) -> None:
-    """What cannot be moved stays where it is, and does not stop the eviction of what comes later."""
+    """Mail that cannot be moved stays in place, and does not stop the eviction of later mail."""
     profile = quiet(process_inbox={"per_day": 20}, start_state={"inbox": 6}, inbox_limit=2)
     refused = {(1, "IMAP UID MOVE", 0): ServerRefused("NO", "no")}
     lived = live(scenario_of(tmp_path, (profile, 2), day="600s"), tmp_path, fault=chosen(refused))

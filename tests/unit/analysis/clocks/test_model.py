@@ -27,7 +27,7 @@ class Wandering:
     rates_ppm: tuple[int, ...]
 
     def shows_ns(self, at_ns: int) -> Fraction:
-        """What it shows at an instant of ours, exactly. It went evenly before, and does so afterwards."""
+        """Return its exact reading at an instant of this clock. Beyond the simulated seconds its rate is even."""
         second = max(0, min(at_ns // SECOND, len(self.rates_ppm)))
         gained = sum(self.rates_ppm[:second]) * SECOND
         if second < len(self.rates_ppm):
@@ -84,7 +84,7 @@ def test_a_readings_error_is_half_its_round_trip(clock: Wandering, delays: list[
 @few
 @given(steady(), INSTANTS, DELAYS, DELAYS)
 def test_a_reading_can_be_inverted(clock: Wandering, at_ns: int, there_ns: int, back_ns: int) -> None:
-    """What the other machine would say of our clock at that instant of its own is as true."""
+    """The inverted reading is right within its error, too."""
     reading = clock.trip(at_ns, there_ns, back_ns)
     turned = reading.turned()
     # our clock showed turned.there_ns, give or take the error, when the other showed turned.at_ns
@@ -164,7 +164,7 @@ def test_the_drift_range_is_what_the_readings_prove(compared: tuple[Wandering, l
 
 
 def assert_contradicts_none(readings: list[Reading]) -> None:
-    """What is told at each reading's instant can be true together with that reading, and is as exact."""
+    """The time at each reading's instant agrees with that reading within both errors, and is as exact."""
     other = OtherClock.of(readings)
     for reading in readings:
         told = other.there(reading.at_ns)
@@ -180,7 +180,7 @@ GOOD_ENDS = [(0, 25_000, 25_000), (20 * SECOND, 0, 4_000_000), (40 * SECOND, 25_
 @few
 @given(compared(wild()))
 def test_no_reading_is_contradicted(compared: tuple[Wandering, list[Reading]]) -> None:
-    """However the clock went, and however exact each reading is beside the others."""
+    """With any drift of the clock, and any errors of the readings."""
     assert_contradicts_none(compared[1])
 
 
@@ -237,7 +237,7 @@ def test_arrays_of_instants_are_corrected_like_single_ones() -> None:
 @few
 @given(st.lists(st.integers(0, 10**6), min_size=2, max_size=30, unique=True))
 def test_the_other_clock_never_goes_back(seconds: list[int]) -> None:
-    """Instants that follow each other do so there, too, whatever the readings."""
+    """Later instants are later there, too, with any readings."""
     other = OtherClock.of(Reading(s * SECOND, s * (SECOND + 300_000), 10_000 + s % 7) for s in seconds)
     told = [other.there(at_ns).there_ns for at_ns in accumulate([SECOND // 3] * 60)]
     assert all(one < following for one, following in pairwise(told))

@@ -248,7 +248,7 @@ def test_events_about_one_error_are_bounded(tmp_path: Path) -> None:
 
 
 def test_an_error_in_a_callback_of_the_loop_is_in_the_verdict(tmp_path: Path) -> None:
-    """It is not only a line on standard error, which nobody reads."""
+    """It is not only a line on standard error, which few read."""
 
     async def during(_: Engine, __: InMemoryDriver) -> None:
         await asyncio.sleep(10)
@@ -299,7 +299,7 @@ def test_an_error_in_periodic_sampling_does_not_end_it(tmp_path: Path, monkeypat
 
 
 def test_plan_fails_on_an_internal_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be a smaller load than the scenario's, and nobody would know."""
+    """Otherwise the load would be smaller than the scenario's without a notice."""
 
     async def broken(*_: Any) -> None:
         raise ZeroDivisionError
@@ -426,7 +426,7 @@ def seconds(begin: int, end: int) -> list[float]:
 def test_a_gap_in_a_machines_samples_is_in_the_verdict(
     tmp_path: Path, machine_s: list[float] | None, gaps: list[list[float]], validity: str
 ) -> None:
-    """Nobody knows how busy the generator's machine was meanwhile."""
+    """The load of the generator's machine is unknown in the gap."""
     summary = observed(tmp_path, machine_s, seconds(-3, 105))
     (machine,) = summary.score["machines"]
     assert [[pytest.approx(at_s) for at_s in gap] for gap in gaps] == [list(gap) for gap in machine["unobserved_s"]]

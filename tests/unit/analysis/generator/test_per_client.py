@@ -28,7 +28,7 @@ def test_each_machines_start_delay_is_stated(tmp_path: Path) -> None:
 
 
 def test_clients_are_sorted_by_their_numbers() -> None:
-    """Whatever stands around them, and in one order however they come."""
+    """With any text around them, and in one order from any order before."""
     wanted = ["9", "10", "a-b", "load", "load01", "load1", "load2", "load2-1", "load10"]
     for names in (sorted(wanted), sorted(wanted)[::-1]):
         assert sorted(names, key=by_number) == wanted

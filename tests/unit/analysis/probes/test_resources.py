@@ -158,7 +158,7 @@ def test_the_answer_names_the_machine_of_each_resource(server_here: bool | None,
 
 @pytest.mark.parametrize(("others", "words"), [(1.5, "; others than the server took 75 %"), (0.05, "")])
 def test_a_processor_filled_by_other_programs_is_not_the_servers(tmp_path: Path, others: float, words: str) -> None:
-    """Who reads "processor 100 %" must not buy cores for other programs. A small part of them is not named."""
+    """Readers of "processor 100 %" must not buy cores for other programs. A small share of them is not named."""
     shares = {"server_cores": 2.0, "server_cores_busy_share": 1.0, "server_cores_taken_by_others": others}
     summary = summary_of(log_of(tmp_path, True, {"cpu_busy_share": 0.8, **shares}))
     (processor, *_) = summary.figures.resources or ()

@@ -1,4 +1,4 @@
-"""What is seen of a run while it lasts: the screen at any width, plain lines, terminals of all kinds."""
+"""The live view of a run: the screen at any width, plain lines, terminals of all kinds."""
 
 import io
 import re
@@ -74,7 +74,7 @@ def test_the_screen_shows_all_figures(scenario: Scenario) -> None:
     [(120, ["199 of 200", "work", "2,533", "3", "0.4 ms", "12%"]), (30, ["199 of 200", "work"]), (12, [])],
 )
 def test_client_machines_have_a_row_each(scenario: Scenario, columns: int, row: list[str]) -> None:
-    """Below the tasks; one that is lost has nobody on, and is over."""
+    """Below the tasks; a lost client has no users on, and is over."""
     lines = drawn(figures_of(scenario, WORK, clients={"two": of_a_lost_engine(WORK), "one": WORK}), columns)
     names = [line.split()[0] for line in lines if line]
     at = names.index("Client")
@@ -146,7 +146,7 @@ def shown(
     lines: int = 30,
     **env: str,
 ) -> str:
-    """What a terminal gets of three snapshots; it is made `narrower` after the second."""
+    """Return a terminal's output for three snapshots; it is made `narrower` after the second."""
     with terminal_on_stderr(columns, lines, **env) as terminal, closing(RunView(quiet=quiet)) as view:
         live = LiveRun(scenario, view)
         live.stage("load")
@@ -181,7 +181,7 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_lines(scenario: Scenario, env: 
 
 
 def test_a_blocked_terminal_does_not_block_the_run(scenario: Scenario) -> None:
-    """Nobody reads it, and far more is drawn than fits into it: all is shown without waiting, the newest last."""
+    """Far more is drawn than fits into its buffer, which is not read: drawing never waits; the newest comes last."""
     with terminal_on_stderr() as terminal:
         with closing(RunView(quiet=False)) as view:
             live = LiveRun(scenario, view)

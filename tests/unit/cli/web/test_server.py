@@ -93,7 +93,7 @@ def test_other_requests_are_rejected(tmp_path: Path, method: str, path: str, sta
 
 
 def raw(page: Served, *pieces: bytes) -> bytes:
-    """What the server sends until it closes the connection."""
+    """Return all that the server sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE_S) as connection:
         found = b""
         try:

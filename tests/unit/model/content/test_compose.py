@@ -1,4 +1,4 @@
-"""What messages consist of: read back with the standard library and the programs the attachments are for."""
+"""The contents of messages, read back by the standard library and by the programs of the attachments."""
 
 import base64
 import email
@@ -228,7 +228,7 @@ def test_many_recipients_are_folded() -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_size=1, max_size=200))
 def test_any_subject_comes_back(subject: str) -> None:
-    """Whatever the subject, the message stays well-formed, and a printable one is read back as it was."""
+    """With any subject, the message is well-formed; a printable subject is read back unchanged."""
     message = compose(answers=Answered("", subject, "reply"))
     head, _, body = message.partition(b"\r\n\r\n")
     assert body == compose(answers=Answered("", "Budget", "reply")).partition(b"\r\n\r\n")[2]
@@ -256,7 +256,7 @@ def test_invalid_header_values_are_refused(changed: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_arguments_make_equal_messages(kind: str) -> None:
-    """Another instance makes the same bytes, prepared or not, whatever was made before; another seed others."""
+    """Another instance makes the same bytes, prepared or not, after any other messages; another seed makes others."""
     wanted = compose(Contents(5), kind=kind)
     other = Contents(5)
     compose(other, kind="ups4K", id="n3.9")

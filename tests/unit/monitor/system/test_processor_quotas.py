@@ -48,7 +48,7 @@ def test_use_is_a_share_of_the_allowed_time(tmp_path: Path) -> None:
 
 
 def test_without_a_quota_there_are_no_figures(tmp_path: Path) -> None:
-    """Nor with processes that have ended, nor where no group is mounted."""
+    """There are none for ended processes either, nor where no group is mounted."""
     written(tmp_path / here(), max="max 100000", stat=stat(1))
     quotas = ProcessorQuotas(tmp_path, clock())
     assert [quotas.take({os.getpid()}) for _ in range(3)] == [{}, {}, {}]

@@ -127,7 +127,7 @@ async def test_answers_are_matched_to_commands_in_any_order() -> None:
 
 
 async def test_data_before_the_end_of_a_select_is_no_data_of_later_commands() -> None:
-    """What came before the end of a SELECT is no data of a command that was sent behind it."""
+    """Data before the end of a SELECT does not belong to a command sent after it."""
 
     async def script(peer: Peer) -> None:
         peer.say(b"* OK ready")
@@ -336,7 +336,7 @@ async def test_a_refusal_with_logindisabled_suggests_tls() -> None:
 
 
 async def test_capabilities_are_those_after_log_on() -> None:
-    """What the greeting does not say is asked for; what is offered after the log-on is what counts."""
+    """Capabilities missing in the greeting are asked for; those after the log-on count."""
 
     async def script(peer: Peer) -> None:
         peer.say(b"* OK ready")
@@ -469,7 +469,7 @@ async def test_a_server_without_tls_is_refused(localhost: tuple[Path, ssl.SSLCon
 def test_plaintext_after_starttls_is_refused(
     injected: bytes, loop: str, localhost: tuple[Path, ssl.SSLContext]
 ) -> None:
-    """What somebody put behind the server's OK is not taken for the server's word in TLS (CVE-2011-0411)."""
+    """Data injected after the server's OK is not taken for the server's in TLS (CVE-2011-0411)."""
     factory = None if loop == "asyncio" else uvloop.new_event_loop
 
     async def script(peer: Peer) -> None:

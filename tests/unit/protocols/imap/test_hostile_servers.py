@@ -42,7 +42,7 @@ def refused(work: Callable[[], object]) -> None:
 
 
 def test_a_server_text_is_one_short_line() -> None:
-    """Encoded words, of whatever character set, stay encoded."""
+    """Encoded words of any character set stay encoded."""
     assert text_of(b"=?idna?q?x?=\r\n \xff\0 y") == "=?idna?q?x?= \ufffd y"
     assert text_of(b"x" * 60_000) == "x" * LONGEST_TEXT_BYTES
 

@@ -1,4 +1,4 @@
-"""Long answers and large literals: whatever one user gets, the loop's other work has its turns. Nothing is timed."""
+"""Long answers and large literals: the loop's other work gets its turns with any of them. Nothing is timed."""
 
 import asyncio
 from collections import Counter
@@ -156,7 +156,7 @@ def headers(count: int) -> list[bytes]:
 
 
 async def test_lists_and_headers_are_read_over_many_loop_iterations() -> None:
-    """What the port makes of many responses is made in portions, too, in their order."""
+    """The port processes many responses in portions, too, in their order."""
 
     async def script(peer: Peer) -> None:
         await peer.greet()

@@ -206,7 +206,7 @@ async def test_idle_is_renewed(site: Site) -> None:
 
 @pytest.mark.parametrize("lacking", [{"MOVE"}, {"MOVE", "UIDPLUS"}, {"MULTIAPPEND", "LITERAL+", "LITERAL-"}])
 async def test_fallbacks_have_the_same_effect(site: Site, lacking: set[str]) -> None:
-    """What a server does not offer is not used, and the messages end up in the same places."""
+    """Commands that a server does not offer are not sent, and the messages end up in the same places."""
     account = site.user()
 
     async with site.session(account) as (box, ear):
@@ -571,7 +571,7 @@ async def test_a_log_off_without_an_answer_succeeds() -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from(["arrive", "arrive", "leave", "open", "fetch", "remove"]), max_size=40))
 def test_each_arrival_is_announced_once(events: list[str]) -> None:
-    """Whatever happens in whatever order: announcements add up to what arrived, where UIDs have no gaps."""
+    """After any events in any order, announcements add up to the arrivals if UIDs have no gaps."""
     arrivals = NewMailAnnouncements()
     uids: list[int] = []
     numbers = count(1)

@@ -341,7 +341,7 @@ def test_broken_rules_miss_a_criterion(tmp_path: Path) -> None:
 
 
 def test_a_rule_is_recorded_when_it_is_first_broken() -> None:
-    """What an engine that is killed later has found is in its log."""
+    """A violation is in the log even if the engine is killed later."""
     recorded: list[int] = []
     checks = StateChecks(1.0)
     checks.record = lambda: recorded.append(len(checks.document["violations"]))

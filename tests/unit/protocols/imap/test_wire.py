@@ -53,7 +53,7 @@ MALFORMED = [
 
 
 def responses(pieces: Sequence[bytes]) -> list[Response]:
-    """What a fresh wire makes of a stream that arrives in these pieces."""
+    """Return the responses that a new wire parses from a stream in these pieces."""
     wire = ImapWire()
     return [response for piece in pieces for response in wire.feed(piece)]
 
@@ -86,7 +86,7 @@ def test_any_split_gives_the_same_responses(sent: list[tuple[bytes, Response | N
     st.lists(st.integers(0, 2000)),
 )
 def test_any_bytes_survive_a_literal(sections: dict[str, bytes | None], places: list[int]) -> None:
-    """Literals come out as they are, whatever they hold, on any split."""
+    """Literals with any bytes are parsed unchanged, on any split."""
     items = [
         b"BODY[%b] " % name.encode() + (b"NIL" if data is None else b"{%d}\r\n%b" % (len(data), data))
         for name, data in sections.items()
@@ -106,7 +106,7 @@ def test_any_bytes_survive_quoting(raw: bytes) -> None:
 
 @pytest.mark.parametrize("raw", MALFORMED, ids=range(len(MALFORMED)))
 def test_malformed_input_is_a_protocol_error(raw: bytes) -> None:
-    """What is no answer is refused, and the error shows nothing of it."""
+    """Malformed input is refused, and the error shows nothing of it."""
     with pytest.raises(ProtocolError) as caught:
         parse(raw)
     assert caught.value.kind == "IMAP syntax"
@@ -276,7 +276,7 @@ def test_an_encoded_argument_is_decoded_to_its_text(text: str) -> None:
 @quick
 @given(st.sets(st.integers(1, 5000), min_size=1, max_size=800))
 def test_sets_name_each_number_once(numbers: set[int]) -> None:
-    """Whatever is compressed into ranges comes out again, sorted; no set is longer than a command may be."""
+    """Numbers compressed into ranges are expanded again, sorted; no set is longer than a command may be."""
     sets = list(number_sets(numbers))
     assert [number for each in sets for number in numbers_of(each.decode())] == sorted(numbers)
     assert all(len(each) <= LONGEST_SET_BYTES for each in sets)

@@ -54,7 +54,7 @@ def by_standard_library(data: bytes) -> tuple[int, str, bytes]:
 def test_a_response_is_read_as_the_standard_library_reads_it(
     status: int, contents: list[bytes], framing: str, cuts: list[int], continues: bool
 ) -> None:
-    """In whichever pieces it arrives, with each framing of the body."""
+    """In any pieces, with each framing of the body."""
     body = b"".join(contents)
     framed = {
         "chunked": b"transfer-encoding: Chunked\r\n\r\n" + chunks(*contents),

@@ -52,7 +52,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSL
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([b".", b"..", b"", b".a", b"a.", b"* OK", b"\xc3\xa9"]), max_size=20))
 def test_any_lines_arrive_unchanged(pipelines: bool, lines: list[bytes]) -> None:
-    """Whatever the lines of a body, 8-bit ones included, the server gets exactly them."""
+    """The server gets exactly the lines of a body, 8-bit ones included."""
     message = b"Subject: any\r\n\r\n" + b"".join(line + b"\r\n" for line in lines)
 
     async def scenario() -> None:
@@ -187,7 +187,7 @@ async def test_without_auth_in_the_endpoint_users_do_not_authenticate(pipelines:
 
 
 async def test_a_password_that_the_server_echoes_is_masked(pipelines: bool) -> None:
-    """Neither the password nor its Base64 forms come out of a refusal, whatever the server says."""
+    """No refusal shows the password or its Base64 forms, with any words of the server."""
     plain, password = b64encode(f"\0user1\0{PASSWORD}".encode()), PASSWORD.encode()
 
     async def script(peer: Peer) -> None:

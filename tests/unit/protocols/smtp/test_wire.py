@@ -107,7 +107,7 @@ def test_extensions_are_known_by_their_keywords() -> None:
 
 
 def test_the_first_ehlo_line_is_no_extension() -> None:
-    """A server's name is no keyword, whatever it is called."""
+    """A server's name is no keyword, even if it looks like one."""
     assert commands.extensions((b"PIPELINING",)) == {}
 
 
@@ -156,7 +156,7 @@ def test_a_message_is_encoded_as_by_smtplib(message: bytes) -> None:
 @example(b"", b"\r\n.")
 @example(b".", b"")
 def test_a_long_message_is_encoded_as_by_smtplib(before: bytes, behind: bytes) -> None:
-    """The same holds for a message that is long enough for another way to look through it."""
+    """A long message is searched in another way, with the same result."""
     _check_wire_format(before + b"A dot. And another.\r\n" * 1000 + behind)
 
 
