@@ -1,9 +1,10 @@
 """Forecasts before a run name all that must make it invalid, and nothing else."""
 
-import numpy
+from math import exp, fsum, lgamma, log
+
 import pytest
 from findings_of import codes
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loadsim.dryrun.forecast import forecast, refusal
@@ -62,15 +63,16 @@ def test_a_short_window_is_named_without_a_plan() -> None:
     assert invalid(even(READ=0, SEND=0), "run.mode=stress") == []
 
 
-@given(st.integers(1, 19), st.integers(20, 300), st.integers(0, 2**32))
-def test_the_suggested_load_is_sufficient(planned: int, needed: int, seed: int) -> None:
-    """By Poisson's distribution, but for one case in hundreds; numpy draws them."""
+@given(st.integers(1, 19), st.integers(20, 300))
+@example(3, 266)
+def test_the_suggested_load_is_sufficient(planned: int, needed: int) -> None:
+    """By Poisson's distribution, in all but 2.2 % of runs: the factor has two digits."""
     load = PlannedLoad(100.0, {"READ": (needed,) * 100, "SEND": (0,) * 40 + (1,) * planned + (0,) * (60 - planned)})
     (few,) = invalid(load, f"limits.hits={needed}")
     factor = few.values["factor"]
     assert isinstance(factor, float)
-    hits = numpy.random.default_rng(seed).poisson(planned * factor, 1000)
-    assert (hits >= needed).mean() > 0.98
+    expected = planned * factor
+    assert fsum(exp(hits * log(expected) - expected - lgamma(hits + 1)) for hits in range(needed)) <= 0.022
 
 
 def test_tasks_outside_the_window_are_named() -> None:
