@@ -17,12 +17,12 @@ from loadsim.timinglog.reader import TimingLog
 
 @contextmanager
 def audit_in_memory(
-    path: Path, log: TimingLog, module: InMemoryDriver, run: str
+    path: Path, log: TimingLog, driver: InMemoryDriver, run: str
 ) -> Iterator[tuple[AuditFile, AuditTotals]]:
     """Yield the audit of all mailboxes after this run, kept at `path`, and its totals."""
     with open_audit_file(path, log) as file:
-        auditor = Auditor(module.workload, log, file)
-        for user, mailbox in module.mailboxes.items():
+        auditor = Auditor(driver.workload, log, file)
+        for user, mailbox in driver.mailboxes.items():
             auditor.judge(user, list(_held(mailbox, run)))
         yield file, file.settle(auditor.unsure_senders)
 

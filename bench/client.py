@@ -100,7 +100,7 @@ class Client(Protocol):
 
 
 class Driver:
-    """A client module of loadsim, as tasks use it."""
+    """A driver of loadsim, as tasks use it."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self.mailbox = mailbox
@@ -198,8 +198,8 @@ async def imap(job: Mapping[str, Any]) -> dict[str, float]:
     if job["client"] == "aioimaplib library":
         clients = [BareLibrary(services, account(number)) for number in numbers]
     else:
-        module = open_driver(job["client"], services)
-        clients = [Driver(module.session(account(number), Quiet()).mailbox) for number in numbers]
+        opened = open_driver(job["client"], services)
+        clients = [Driver(opened.session(account(number), Quiet()).mailbox) for number in numbers]
     await _all(clients, lambda client: client.log_on())
     count = int(job["count"])
     text = message(int(job["append_bytes"]))
@@ -223,11 +223,11 @@ async def imap(job: Mapping[str, Any]) -> dict[str, float]:
 
 async def create(job: Mapping[str, Any]) -> dict[str, float]:
     """Prepare the mailboxes of a real server: the folder to move to, and `fill` messages in the Inbox."""
-    module = open_driver("imap", _services(job))
+    opened = open_driver("imap", _services(job))
     text = message(int(job["append_bytes"]))
 
     async def prepare(number: int) -> None:
-        mailbox = module.session(account(number), Quiet()).mailbox
+        mailbox = opened.session(account(number), Quiet()).mailbox
         assert isinstance(mailbox, ImapMailbox)
         await mailbox.log_on()
         await mailbox.create(KEPT)
@@ -243,8 +243,8 @@ async def smtp(job: Mapping[str, Any]) -> dict[str, float]:
 
     The job names `submission`, `server`, `sessions` and `sizes`: pairs of bytes and messages.
     """
-    module = open_driver("imap", replace(_services(job), submission=job["submission"]))
-    drivers = [module.session(account(number), Quiet()).submission for number in range(1, int(job["sessions"]) + 1)]
+    opened = open_driver("imap", replace(_services(job), submission=job["submission"]))
+    drivers = [opened.session(account(number), Quiet()).submission for number in range(1, int(job["sessions"]) + 1)]
     sender, recipients = account(1).address, [account(2).address]
     found = {}
     for size_bytes, count in job["sizes"]:
@@ -266,9 +266,9 @@ async def log_ons(job: Mapping[str, Any]) -> dict[str, float]:
     """
     services = _services(job)
     imap = replace(services.endpoint("imap"), tls=job["tls"], ca_file=job["ca_file"], resumes=job["resumes"])
-    module = open_driver("imap", replace(services, imap=imap))
+    opened = open_driver("imap", replace(services, imap=imap))
     sessions = int(job["sessions"])
-    mailboxes = [module.session(account(number), Quiet()).mailbox for number in range(1, 2 * sessions + 1)]
+    mailboxes = [opened.session(account(number), Quiet()).mailbox for number in range(1, 2 * sessions + 1)]
     here, known = mailboxes[:sessions], mailboxes[sessions:]
 
     async def come(mailbox: Mailbox) -> None:

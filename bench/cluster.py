@@ -1,7 +1,7 @@
 """A cluster on test hosts, held against one machine: is it the same load, at the same time, and what does it cost?
 
-Clients have monotonic clocks of their own (time namespaces) that are known to be ahead of the station's by whole
-seconds. So how far apart they really started, and by how much they are wrong about the station's clock, is known to
+Clients have monotonic clocks of their own (time namespaces) that are known to be ahead of the controller's by whole
+seconds. So how far apart they really started, and by how much they are wrong about the controller's clock, is known to
 the nanosecond, without asking loadsim.
 """
 
@@ -37,7 +37,7 @@ from loadsim.timinglog.reader import TimingLog
 
 CLIENTS = 4
 AHEAD_S = 1000
-"""The first client's clock is so many seconds ahead of the station's, the second's twice as many, and so on."""
+"""The first client's clock is so many seconds ahead of the controller's, the second's twice as many, and so on."""
 
 PORT = 9464
 """Port of the metrics, on a host without other programs."""
@@ -84,14 +84,14 @@ def _place() -> Iterator[Path]:
 def measure(_: Cpus, size: Size) -> dict[str, Any]:
     """Make one run by a cluster of four clients and by one machine, on one Dovecot and Postfix, each on its host."""
     with _place() as place, hosts(CLIENTS + 2) as lab:
-        station, *clients, server = lab
+        controller, *clients, server = lab
         scenario = written(place / "lab.yaml", _document(place, server, size))
         serve = loadsim("server", "dovecot-postfix", scenario, "--listen", server.address, "--dir", place / "server")
         with started(place / "server.said", server.command(serve)) as serving:
             serving.until("Ctrl-C stops it")
             named = {f"load{number}": host for number, host in enumerate(clients, 1)}
             ahead_s = {name: AHEAD_S * number for number, name in enumerate(named, 1)}
-            with cluster(place, station, named, ahead_s) as members:
+            with cluster(place, controller, named, ahead_s) as members:
                 seen, snapshots = _cluster_run(members, scenario, place / "whole", size)
             whole = _sent(place / "server")
             alone = clients[0].run(
@@ -149,7 +149,7 @@ def _cluster_run(members: Lab, scenario: Path, out: Path, size: Size) -> tuple[W
     """The run, and when there was a new snapshot."""
     options = ("--clients", str(CLIENTS), "--out", out, "--json", "--no-report", "--metrics", str(PORT))
     command = members.command("run", "--even-invalid", scenario, *options)
-    looking = members.station.start([sys.executable, "-c", SNAPSHOTS], stdout=subprocess.PIPE)
+    looking = members.controller.start([sys.executable, "-c", SNAPSHOTS], stdout=subprocess.PIPE)
     try:
         seen = watch(command, members.place / "run", members.up.process.pid, members.roots(), size.work_s)
         if not (out / "score.json").exists():
@@ -195,7 +195,7 @@ def clocks(log: TimingLog, ahead_s: Mapping[str, int]) -> dict[str, Any]:
     """Return the spread of the stated and of the actual starts, and the true and stated errors of the controller's
     clock over all readings, in ms.
 
-    `ahead_s` is how far ahead of the station's clock theirs are in truth.
+    `ahead_s` is how far ahead of the controller's clock theirs are in truth.
     """
     engines = [source for source in log.sources if source.simulates]
     starts_ns, begun_ns = (
@@ -249,14 +249,14 @@ class Many:
 
 
 def measure_many(_: Cpus, size: Many) -> dict[str, Any]:
-    """Many clients on one host, a station on another, and the null server on a third."""
+    """Many clients on one host, a controller on another, and the null server on a third."""
     clients, users, work_s = size.clients, size.clients * size.users_each, size.work_s
-    with _place() as place, hosts(3) as (station, machine, server):
+    with _place() as place, hosts(3) as (controller, machine, server):
         names = {f"load{number:02d}": machine for number in range(1, clients + 1)}
         with null_server(Shape(users=users + 1, messages=4, folders=2), on=server) as null:
             scenario = written(place / "many.yaml", on_null_server(null.services, users, "7m", work_s))
             began_s = time.monotonic()
-            with cluster(place, station, names, {}) as members:
+            with cluster(place, controller, names, {}) as members:
                 joined_s = time.monotonic()
                 joined_cpu = costs(members.roots())
                 options = ("--clients", str(clients), "--out", place / "out", "--json", "--no-report")

@@ -1,7 +1,7 @@
 """Costs of a cluster to the engines of a client, the speed of collecting logs, and their size on the disk.
 
-*Lag.* A client of a cluster has an agent (Dask's worker) and a machine process besides its engine; one machine alone
-has the process of `loadsim run`. Both are on one core with their engine; station, run and null server have the others.
+*Lag.* A client of a cluster has an agent (Dask's worker) and a worker besides its engine; one machine alone has the
+process of `loadsim run`. Both are on one core with their engine; controller, run and null server have the others.
 The runs take turns, and the figures of a pair are compared, so that a noisy minute falls on both.
 """
 
@@ -56,7 +56,7 @@ def measure(cpus: Cpus, size: tuple[int, int]) -> dict[str, Any]:
     """
     pairs, work_s = size
     found: dict[str, list[dict[str, float]]] = {"cluster": [], "alone": []}
-    with short_directory() as directory, hosts(3) as (station, machine, server):
+    with short_directory() as directory, hosts(3) as (controller, machine, server):
         place = Path(directory)
         for pair in range(pairs):
             for way in ("cluster", "alone") if pair % 2 else ("alone", "cluster"):
@@ -72,7 +72,12 @@ def measure(cpus: Cpus, size: tuple[int, int]) -> dict[str, Any]:
                         here.mkdir()
                         lab = stack.enter_context(
                             cluster(
-                                here, station, {"load1": machine}, {}, clients_on=cpus.client, station_on=cpus.server
+                                here,
+                                controller,
+                                {"load1": machine},
+                                {},
+                                clients_on=cpus.client,
+                                controller_on=cpus.server,
                             )
                         )
                         with pinned(cpus.server):
@@ -124,18 +129,18 @@ def measure_pull(_: Cpus, size: tuple[int, int]) -> list[dict[str, Any]]:
     """
     clients, size_bytes = size
     rows = []
-    with hosts(clients + 1) as (station, *machines):
+    with hosts(clients + 1) as (controller, *machines):
         for count in (1, clients):
             with short_directory() as directory:
                 place = Path(directory)
                 names = {f"load{number}": host for number, host in enumerate(machines[:count], 1)}
-                with cluster(place, station, names, {}) as lab:
+                with cluster(place, controller, names, {}) as lab:
                     for name in names:
                         leave(place / "runs" / name, name, size_bytes)
                     out = place / "out"
                     out.mkdir()
                     where = (lab.address, place / "certs", out)
-                    done = station.run([sys.executable, "-m", "bench.cluster_pull", *where, *names], LONGEST_S)
+                    done = controller.run([sys.executable, "-m", "bench.cluster_pull", *where, *names], LONGEST_S)
                 if done.returncode:
                     raise ConfigError(f"bench: cluster: expected logs to be brought, it said: {done.stderr}")
                 there = sum(path.stat().st_size for path in out.rglob("*.tlog"))

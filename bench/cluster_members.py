@@ -1,7 +1,7 @@
-"""The members of a cluster as processes on test hosts: station, clients, a run; what they cost, what goes between them.
+"""The members of a cluster as processes on test hosts: controller, clients, a run; their costs, and their traffic.
 
 The commands are those that a user types. What they cost is what the kernel says of their processes; what they say to
-each other is counted at the station's network interface, by which there is nothing else once mailboxes are prepared.
+each other is counted at the controller's network interface, by which there is nothing else once mailboxes are prepared.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def started(said: Path, command: Sequence[str]) -> Iterator[Member]:
     """A command that is running, and is ended with the block.
 
     It has a session of its own, as at a terminal of its own: the kernel gives sessions equal shares of a busy CPU
-    (sched_autogroup), and machine processes have their own, too.
+    (sched_autogroup), and workers have their own, too.
     """
     with said.open("w") as sink:
         process = subprocess.Popen(
@@ -90,10 +90,10 @@ def started(said: Path, command: Sequence[str]) -> Iterator[Member]:
 
 @dataclass
 class Lab:
-    """A station and its clients. `place` has what they need and leave."""
+    """A controller and its clients. `place` has what they need and leave."""
 
     place: Path
-    station: Host
+    controller: Host
     address: str
     up: Member
     clients: dict[str, Member] = field(default_factory=dict)
@@ -101,23 +101,23 @@ class Lab:
     def command(self, *arguments: str | Path) -> list[str]:
         """Run a verb on the controller's host that uses the cluster."""
         own = ("--cluster", self.address, "--certs", self.place / "certs")
-        return self.station.command(loadsim(*arguments, *own))
+        return self.controller.command(loadsim(*arguments, *own))
 
     def roots(self) -> list[int]:
-        """The processes of the station and of the agents."""
+        """The processes of the controller and of the agents."""
         return [self.up.process.pid, *(client.process.pid for client in self.clients.values())]
 
 
 @contextmanager
 def cluster(
     place: Path,
-    station: Host,
+    controller: Host,
     clients: Mapping[str, Host],
     ahead_s: Mapping[str, int],
     clients_on: Sequence[int] | None = None,
-    station_on: Sequence[int] | None = None,
+    controller_on: Sequence[int] | None = None,
 ) -> Iterator[Lab]:
-    """A station and clients on these hosts, over TLS; all have joined. `..._on` are the CPUs
+    """A controller and clients on these hosts, over TLS; all have joined. `..._on` are the CPUs
     on which they run, None: any.
 
     The monotonic clock of a client in `ahead_s` is so many seconds ahead of the machine's, in a time namespace.
@@ -125,10 +125,10 @@ def cluster(
     certs = loadsim("cluster", "certs", place / "certs")
     subprocess.run(certs, stdout=subprocess.DEVNULL, check=True, timeout=LONGEST_S)
     with ExitStack() as stack:
-        listen = ("--listen", f"{station.address}:0", "--certs", place / "certs")
-        with pinned(station_on):
-            up = stack.enter_context(started(place / "up", station.command(loadsim("cluster", "up", *listen))))
-        lab = Lab(place, station, up.until(r"Controller at (\S+)\. ")[1], up)
+        listen = ("--listen", f"{controller.address}:0", "--certs", place / "certs")
+        with pinned(controller_on):
+            up = stack.enter_context(started(place / "up", controller.command(loadsim("cluster", "up", *listen))))
+        lab = Lab(place, controller, up.until(r"Controller at (\S+)\. ")[1], up)
         for name, host in clients.items():
             own = ("--cluster", lab.address, "--certs", place / "certs", "--runs", place / "runs" / name)
             command = loadsim("client", "--name", name, *own)
@@ -235,9 +235,9 @@ class Watched:
 
 
 def watch(command: Sequence[str], said: Path, interface_of: int, roots: Sequence[int], work_s: float) -> Watched:
-    """Run `loadsim run` to its end, looking at the station's interface all the time, and at costs in the work.
+    """Run `loadsim run` to its end, looking at the controller's interface all the time, and at costs in the work.
 
-    `interface_of` is a process of the station. The costs are told a fifth into the work, and four fifths into it.
+    `interface_of` is a process of the controller. The costs are told a fifth into the work, and four fifths into it.
     """
     with (
         said.with_suffix(".json").open("w") as printed,

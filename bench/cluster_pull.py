@@ -27,7 +27,7 @@ def leave(runs: Path, name: str, size_bytes: int) -> None:
 
 
 async def pull(address: str, certs: Path, out: Path, names: Sequence[str]) -> float:
-    """Bring them all; how many seconds that took, when the station was there."""
+    """Bring them all; how many seconds that took, when the controller was there."""
     from loadsim.cluster.address import control_address  # all of it takes the extra
     from loadsim.cluster.collect import collect
     from loadsim.cluster.controller import cluster_at

@@ -19,7 +19,7 @@ from loadsim.model.ports import Services
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 IMAP_CLIENTS = ("imap", "aioimaplib", "aioimaplib library")
-"""Two client modules of loadsim, and the library without loadsim around it."""
+"""Two drivers of loadsim, and the library without loadsim around it."""
 
 INBOX_MESSAGES = 10
 BODY_BYTES = 1024

@@ -71,7 +71,7 @@ class _Scene(StandaloneControl):
         super().__init__(clock)
         self._crime = crime
         self._start_ns: int | None = None
-        self.module: InMemoryDriver
+        self.driver: InMemoryDriver
         self.engine: Engine
 
     async def common_start(self) -> int:
@@ -80,7 +80,7 @@ class _Scene(StandaloneControl):
         if self._crime.breaks:
             asyncio.get_running_loop().call_later(BEGIN_S, self._break_sessions)
         if self._crime.strikes is not None:
-            asyncio.get_running_loop().call_later(BEGIN_S, self._crime.strikes, self.module)
+            asyncio.get_running_loop().call_later(BEGIN_S, self._crime.strikes, self.driver)
         return start_ns
 
     def fault(self, user: int, name: str, number: int) -> TaskFailed | None:
@@ -98,7 +98,7 @@ class _Scene(StandaloneControl):
         return -1.0 if self._start_ns is None else (at_ns - self._start_ns) * 1e-9
 
     def _break_sessions(self) -> None:
-        for user, mailbox in self.module.mailboxes.items():
+        for user, mailbox in self.driver.mailboxes.items():
             if self._crime.affects(user):
                 mailbox.break_off(ServerLost("connection lost"))
 
@@ -119,18 +119,18 @@ def commit(
 
     async def main(clock: VirtualLoop) -> None:
         scene = _Scene(crime, clock)
-        scene.module = module = InMemoryDriver(
+        scene.driver = driver = InMemoryDriver(
             workload, contents, SERVICE_S, fault=scene.fault, pace=scene.pace, limit_s=scenario.limits.command_s
         )
-        module.post = crime.post and crime.post(module)
-        module.mailbox_type = crime.mailbox_type
+        driver.post = crime.post and crime.post(driver)
+        driver.mailbox_type = crime.mailbox_type
         writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": begun}, clock.now_ns())
-        load = EngineLoad(workload, range(1, scenario.users + 1), {"fake": module}, contents, "run")
+        load = EngineLoad(workload, range(1, scenario.users + 1), {"fake": driver}, contents, "run")
         options = EngineOptions(clock, control=scene, owns_process=False)  # in virtual time, nothing of ours is late
         scene.engine = Engine(load, EngineRecords(writer, Events(None)), options)
         await scene.engine.run()
         writer.close()
-        servers.append(module)
+        servers.append(driver)
 
     run_virtual(main)
     return servers[0]
@@ -190,9 +190,9 @@ def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
         contents = Contents(seed)
         for number, crime in enumerate(crimes):
             log = Path(place) / f"{number}.tlog"
-            module = commit(crime, plan, log, contents)
+            driver = commit(crime, plan, log, contents)
             records = read_log(log)
-            with audit_in_memory(log.with_suffix(".sqlite"), records, module, "run") as (file, totals):
+            with audit_in_memory(log.with_suffix(".sqlite"), records, driver, "run") as (file, totals):
                 audited = replace(records, audit=record_of("run", plan.scenario, totals, file))
             rows.append(Row(crime, summarise([records]).score, summary_of(audited).score))
     return rows

@@ -198,7 +198,7 @@ def answers_no(name: str, from_s: float) -> Crime:
 # --- mail -------------------------------------------------------------------------------------------------------
 
 
-def every_tenth(module: InMemoryDriver, chosen: Callable[[InMemoryDriver, MailInMemory, Sequence[int]], None]) -> Post:
+def every_tenth(driver: InMemoryDriver, chosen: Callable[[InMemoryDriver, MailInMemory, Sequence[int]], None]) -> Post:
     """Deliver messages at once, but every tenth as `chosen` does."""
     accepted = 0
 
@@ -206,9 +206,9 @@ def every_tenth(module: InMemoryDriver, chosen: Callable[[InMemoryDriver, MailIn
         nonlocal accepted
         accepted += 1
         if accepted % EVERY:
-            module.arrive(mail, users)
+            driver.arrive(mail, users)
         else:
-            chosen(module, mail, users)
+            chosen(driver, mail, users)
 
     return post
 
@@ -217,9 +217,9 @@ def _lose(_: InMemoryDriver, __: MailInMemory, ___: Sequence[int]) -> None:
     """The server has accepted it, and that was all."""
 
 
-def _duplicate(module: InMemoryDriver, mail: MailInMemory, users: Sequence[int]) -> None:
-    module.arrive(mail, users)
-    module.arrive(mail, users)
+def _duplicate(driver: InMemoryDriver, mail: MailInMemory, users: Sequence[int]) -> None:
+    driver.arrive(mail, users)
+    driver.arrive(mail, users)
 
 
 class Hiding(InMemoryMailbox):
@@ -243,48 +243,48 @@ class Hiding(InMemoryMailbox):
         self._hidden.clear()
 
 
-def hide(module: InMemoryDriver, mail: MailInMemory, users: Sequence[int]) -> None:
+def hide(driver: InMemoryDriver, mail: MailInMemory, users: Sequence[int]) -> None:
     """Do so with the mailboxes of these users."""
     for user in users:
-        cast(Hiding, module.mailboxes[user]).hide(mail)
+        cast(Hiding, driver.mailboxes[user]).hide(mail)
 
 
-def _deliver_read(module: InMemoryDriver) -> Post:
+def _deliver_read(driver: InMemoryDriver) -> Post:
     """Deliver every fiftieth message as if its recipients had read it."""
     accepted = 0
 
     def post(mail: MailInMemory, users: Sequence[int]) -> None:
         nonlocal accepted
         accepted += 1
-        module.arrive(mail, users)
+        driver.arrive(mail, users)
         if accepted % 50 == 0:
-            for inbox in (module.mailboxes[user].folder(INBOX) for user in users):
+            for inbox in (driver.mailboxes[user].folder(INBOX) for user in users):
                 cast(Any, inbox.messages[inbox.next_uid - 1]).flags = frozenset({Flag.SEEN})
 
     return post
 
 
-def leaving_out_senders(module: InMemoryDriver) -> Post:
+def leaving_out_senders(driver: InMemoryDriver) -> Post:
     """Deliver messages at once, but none to its sender, as some servers' lists do."""
 
     def post(mail: MailInMemory, users: Sequence[int]) -> None:
-        module.arrive(mail, [user for user in users if mail.tag is None or user != mail.tag.sender])
+        driver.arrive(mail, [user for user in users if mail.tag is None or user != mail.tag.sender])
 
     return post
 
 
-def _delay(module: InMemoryDriver, mail: MailInMemory, users: Sequence[int]) -> None:
-    asyncio.get_running_loop().call_later(LATE_S, module.arrive, mail, users)
+def _delay(driver: InMemoryDriver, mail: MailInMemory, users: Sequence[int]) -> None:
+    asyncio.get_running_loop().call_later(LATE_S, driver.arrive, mail, users)
 
 
-def _late_for_one(module: InMemoryDriver) -> Post:
+def _late_for_one(driver: InMemoryDriver) -> Post:
     """One user's mail arrives at `DAY_S`, when it was accepted before."""
 
     def post(mail: MailInMemory, users: Sequence[int]) -> None:
         loop = asyncio.get_running_loop()
-        module.arrive(mail, [user for user in users if user != UNSERVED])
+        driver.arrive(mail, [user for user in users if user != UNSERVED])
         if UNSERVED in users:
-            loop.call_at(max(loop.time(), DAY_S), module.arrive, mail, [UNSERVED])
+            loop.call_at(max(loop.time(), DAY_S), driver.arrive, mail, [UNSERVED])
 
     return post
 
@@ -296,25 +296,25 @@ LEFT_OUT = "lists leave out the sender"
 # --- stored mail ------------------------------------------------------------------------------------------------
 
 
-def _wipe(folders: Callable[[InMemoryDriver, int], Sequence[str]], module: InMemoryDriver) -> None:
+def _wipe(folders: Callable[[InMemoryDriver, int], Sequence[str]], driver: InMemoryDriver) -> None:
     """All messages of these folders are gone."""
-    for user, mailbox in module.mailboxes.items():
-        for name in folders(module, user):
+    for user, mailbox in driver.mailboxes.items():
+        for name in folders(driver, user):
             mailbox.folder(name).messages.clear()
 
 
-def _wipe_read(module: InMemoryDriver) -> None:
+def _wipe_read(driver: InMemoryDriver) -> None:
     """All read messages of the Inboxes are gone."""
-    for mailbox in module.mailboxes.values():
+    for mailbox in driver.mailboxes.values():
         messages = mailbox.folder(INBOX).messages
         for uid in [uid for uid, message in messages.items() if message is not None and Flag.SEEN in message.flags]:
             del messages[uid]
 
 
-def _double(module: InMemoryDriver) -> None:
+def _double(driver: InMemoryDriver) -> None:
     """Of each of the users' own folders, the first half is gone, and the second is there twice."""
-    for user, mailbox in module.mailboxes.items():
-        for folder in map(mailbox.folder, _own(module, user)):
+    for user, mailbox in driver.mailboxes.items():
+        for folder in map(mailbox.folder, _own(driver, user)):
             uids = list(folder.messages)
             for gone, uid in zip(uids, uids[len(uids) // 2 :], strict=False):
                 mailbox.header(folder, uid)  # a message of the start state is made at its first use
@@ -324,8 +324,8 @@ def _double(module: InMemoryDriver) -> None:
                 del folder.messages[gone]
 
 
-def _own(module: InMemoryDriver, user: int) -> Sequence[str]:
-    return module.workload.own_folders(user)
+def _own(driver: InMemoryDriver, user: int) -> Sequence[str]:
+    return driver.workload.own_folders(user)
 
 
 def _sent(_: InMemoryDriver, __: int) -> Sequence[str]:
@@ -495,11 +495,11 @@ CRIMES: Sequence[Crime] = (
     half_refused("SEND", "SMTP DATA"),
     half_refused("MOVE", "IMAP UID MOVE"),
     half_refused("LOAD ATTACHMENT", "IMAP UID FETCH"),
-    Crime("every tenth message lost", post=lambda module: every_tenth(module, _lose)),
-    Crime("every tenth message duplicated", post=lambda module: every_tenth(module, _duplicate)),
-    Crime("every tenth message not announced", post=lambda module: every_tenth(module, hide), mailbox_type=Hiding),
+    Crime("every tenth message lost", post=lambda driver: every_tenth(driver, _lose)),
+    Crime("every tenth message duplicated", post=lambda driver: every_tenth(driver, _duplicate)),
+    Crime("every tenth message not announced", post=lambda driver: every_tenth(driver, hide), mailbox_type=Hiding),
     Crime(LEFT_OUT, post=leaving_out_senders),
-    Crime("every tenth message 60 s late", post=lambda module: every_tenth(module, _delay)),
+    Crime("every tenth message 60 s late", post=lambda driver: every_tenth(driver, _delay)),
     Crime("every fiftieth message flagged as read", post=_deliver_read),
     Crime("all mail of the users' own folders wiped", strikes=partial(_wipe, _own)),
     Crime("all mail of Sent Items wiped", strikes=partial(_wipe, _sent)),

@@ -28,14 +28,14 @@ pytestmark = pytest.mark.system
 
 MESSAGES = 5
 BODY_BYTES = 3000
-EVIDENCE = MessageTag("r1", 2, "n2.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
-KEPT = EVIDENCE._replace(body="")  # of each body, another is shown
+TAG = MessageTag("r1", 2, "n2.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
+KEPT = TAG._replace(body="")  # of each body, another is shown
 MESSAGE = (
     "From: Somebody <user2@null.test>\r\n"
     "To: user7@null.test,\r\n all@null.test\r\n"
     'Subject: one "and" a \\\r\n'
     "Message-ID: <n2.0.r1@null.test>\r\n"
-    f"X-LoadSim: {EVIDENCE.header()}\r\n"
+    f"X-LoadSim: {TAG.header()}\r\n"
     "\r\n"
     "first line\r\n.\r\nlast line\r\n"
 ).encode()
@@ -156,7 +156,7 @@ def test_a_late_list_has_each_message(server: NullServer) -> None:
     names = [f"n2.{number}" for number in range(100)]
     with smtplib.SMTP(server.services.smtp.host, server.services.smtp.port, timeout=PATIENCE_S) as client:
         for name in names:
-            own = MESSAGE.replace(EVIDENCE.id.encode(), name.encode())
+            own = MESSAGE.replace(TAG.id.encode(), name.encode())
             assert client.sendmail("user2@null.test", ["user104@null.test"], own) == {}
     with logged_on(server, "user104") as client:
         _, fetched = client.uid("FETCH", f"{MESSAGES + 1}:*", "(BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])")

@@ -24,7 +24,7 @@ BODY = bytes(range(256)) * 4_096
 
 @contextmanager
 def echo() -> Iterator[int]:
-    """A server on loopback that says back what it hears, each connection until its end; its port."""
+    """Run a server on loopback that echoes each connection until its end; yield its port."""
 
     def answer(connection: socket.socket) -> None:
         with connection:
@@ -55,13 +55,13 @@ def echo() -> Iterator[int]:
 
 def hear(connection: socket.socket, count: int | None = None) -> bytes:
     """Return this many bytes, or all up to the end."""
-    heard = bytearray()
-    while count is None or len(heard) < count:
+    received = bytearray()
+    while count is None or len(received) < count:
         data = connection.recv(65_536)
         if not data:
             break
-        heard += data
-    return bytes(heard)
+        received += data
+    return bytes(received)
 
 
 @pytest.mark.parametrize("delay_s", [0.0, DELAY_S])

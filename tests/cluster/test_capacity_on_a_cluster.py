@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cluster_commands import client, on_server, station
+from cluster_commands import client, controller, on_server
 from mailservers import StartEmbedded
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim
@@ -21,7 +21,7 @@ def test_each_step_is_a_run_on_all_clients(embedded_server: StartEmbedded, tmp_p
     scenario = on_server(embedded_server, tmp_path / "small.yaml", topology=groups, criteria=criteria)
     out = tmp_path / "out"
     search = ("capacity", scenario, "--from", "4", "--most", "6", "--quick", "--pause", "0", "--out", out, "--quiet")
-    with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
+    with controller(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         done = loadsim(*search, "--cluster", address, "--clients", "2")
     assert done.returncode == 4, done.stderr  # quick: no evidence
     document = json.loads((out / "campaign.json").read_text())

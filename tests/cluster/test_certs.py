@@ -190,11 +190,11 @@ def test_members_connect_over_tls(place: Path) -> None:
 
     async def work() -> None:
         security = mutual_tls(place)
-        async with scheduler(place) as station:
-            assert station.address.startswith("tls://")
+        async with scheduler(place) as controller:
+            assert controller.address.startswith("tls://")
             async with (
-                worker(station.address, security),
-                Client(station.address, security=station.security, asynchronous=True) as control,
+                worker(controller.address, security),
+                Client(controller.address, security=controller.security, asynchronous=True) as control,
             ):
                 assert list((await control.run(os.getpid)).values()) == [os.getpid()]
 
@@ -282,8 +282,8 @@ def test_the_port_sends_nothing_to_clients_without_a_certificate(place: Path, ot
                 return b""
 
     async def work() -> None:
-        async with scheduler(place) as station:
-            address = station.address.removeprefix("tls://")
+        async with scheduler(place) as controller:
+            address = controller.address.removeprefix("tls://")
             await asyncio.to_thread(member, address)
             for options, alert in (
                 ((), "certificate required"),
@@ -294,7 +294,7 @@ def test_the_port_sends_nothing_to_clients_without_a_certificate(place: Path, ot
                 assert alert in said
                 assert sent == b""
             assert await asyncio.to_thread(plain, address) in (b"", b"\x15")  # nothing, or a TLS alert
-            assert not station.workers
+            assert not controller.workers
 
     asyncio.run(work())
 

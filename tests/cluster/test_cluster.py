@@ -1,4 +1,4 @@
-"""Agents and a station over Dask: who is there, a network that is cut, one run at a time."""
+"""Agents and a controller over Dask: its list of clients, a network failure, one run at a time."""
 
 import asyncio
 import json
@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.usefixtures("quiet_dask"), pytest.mark.nightly(part="h
 
 def test_the_controller_lists_connected_clients(tmp_path: Path) -> None:
     async def work() -> None:
-        async with cluster(tmp_path, "one", "two", "no_name") as (station, agents):  # of a client
-            found = await station.clients()
+        async with cluster(tmp_path, "one", "two", "no_name") as (controller, agents):  # of a client
+            found = await controller.clients()
             assert list(found) == ["one", "two"]
             assert {about["software"] for about in found.values()} == {build_fingerprint()}
             assert {about["cores"] for about in found.values()} == {len(os.sched_getaffinity(0))}
@@ -41,7 +41,7 @@ def test_the_controller_lists_connected_clients(tmp_path: Path) -> None:
             agents.signal("two", signal.SIGKILL)
             (share,) = [client.share for client in shared(tmp_path / "shares", "three")]
             with pytest.raises(ConfigError, match=r"^client three: expected an agent, found: no client three$"):
-                async with worker_channels(station, RUN) as open_channel:
+                async with worker_channels(controller, RUN) as open_channel:
                     await open_channel(share)
 
     (tmp_path / "shares").mkdir()
@@ -56,12 +56,12 @@ print(json.dumps(conduct_and_cut(*pickle.load(sys.stdin.buffer))))
 
 
 def conduct_and_cut(place: Path, lab: Sequence[Host]) -> list[dict[str, Any]]:
-    """A run of three machines on hosts of their own, by a station on the first, where this is called; its events.
+    """A run of three machines on hosts of their own, by a controller on the first, where this is called; its events.
 
     From the second second on, two hosts are cut off: one for five seconds, one for ever.
     """
     since: list[float] = []
-    station, *others = lab
+    controller, *others = lab
     names = ("fine", "back", "gone")
     on = dict(zip(names, others, strict=True))
 
@@ -74,11 +74,11 @@ def conduct_and_cut(place: Path, lab: Sequence[Host]) -> list[dict[str, Any]]:
             elif len(since) == 6:  # shown once a second
                 on["back"].mend()
 
-    return conduct(place, shared(place, *names, seconds=14), watch, address=station.address, lab=on)
+    return conduct(place, shared(place, *names, seconds=14), watch, address=controller.address, lab=on)
 
 
 def test_a_client_rejoins_after_a_short_network_failure_and_is_lost_after_a_long_one(tmp_path: Path) -> None:
-    """For five seconds: nothing is lost. For ever: the station does without the client, whose machine goes on."""
+    """For five seconds: nothing is lost. For ever: the controller goes on without the client, whose worker goes on."""
     with hosts(4) as lab:
         path = os.pathsep.join([str(Path(__file__).parent), str(SUPPORT), os.environ.get("PYTHONPATH", ""), *sys.path])
         done = subprocess.run(
@@ -106,7 +106,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     process = start_worker(tmp_path / "one" / "run-0")
 
     async def work() -> str:
-        async with cluster(tmp_path, "one") as (station, _), worker_channels(station, RUN) as open_channel:
+        async with cluster(tmp_path, "one") as (controller, _), worker_channels(controller, RUN) as open_channel:
             return await (await open_channel(clients[0].share)).wait()
 
     try:

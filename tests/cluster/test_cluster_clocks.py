@@ -34,9 +34,9 @@ def test_the_start_allows_for_clock_drift_during_log_on() -> None:
     channel.link.attach(lines.append)
     channel.link.feed(b"heard 0\n")
     channel.send(line_of(begin={}))
-    for heard, reading in enumerate(readings[1:], 2):
+    for received, reading in enumerate(readings[1:], 2):
         channel.send_clock(reading)
-        channel.link.feed(b"heard %d\n" % heard)
+        channel.link.feed(b"heard %d\n" % received)
     channel.send_start(600 * 10**9)
     told = [read_line(line.partition(b" ")[2]) for line in lines if not line.startswith(b"heard")]
     assert [kind for kind, _ in told] == ["begin"] + ["clock"] * 60 + ["start", "clock"]
@@ -74,7 +74,7 @@ class Elsewhen:
 
 @pytest.mark.nightly(part="hosts")
 def test_machines_whose_clocks_are_days_apart_start_together(tmp_path: Path) -> None:
-    """And their logs say so: by the station's clock, both began when they were to, as far as is known."""
+    """And their logs say so: by the controller's clock, both began when they were to, as far as is known."""
     ahead_s = {"one": 0, "two": 200_000}
     lab: Any = {name: Elsewhen(seconds) for name, seconds in ahead_s.items()}
     conduct(tmp_path, shared(tmp_path, *ahead_s), lab=lab)

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from cluster_commands import LIMITS, RUN, client, on_server, pid_of, running, station
+from cluster_commands import LIMITS, RUN, client, controller, on_server, pid_of, running
 from findings_of import findings_in
 from mailservers import StartDovecotPostfix, StartEmbedded
 from small_runs import AT_WORK, loadsim, written
@@ -30,7 +30,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.mark.nightly(part="hosts")
 def test_clients_rejoin_after_the_controller_restarts(tmp_path: Path) -> None:
     """A line for each thing that happens; Ctrl-C ends everybody with success. A name is for one client at a time."""
-    with station(tmp_path) as (address, up), client(tmp_path, address, "one") as one:
+    with controller(tmp_path) as (address, up), client(tmp_path, address, "one") as one:
         up.until("client one has joined$")
         same = loadsim("client", "--cluster", address, "--name", "two", "--runs", tmp_path / "one", cwd=tmp_path)
         assert (same.returncode, same.stderr) == (
@@ -42,7 +42,7 @@ def test_clients_rejoin_after_the_controller_restarts(tmp_path: Path) -> None:
             assert up.end() == 0
             one.until(f"the controller at {address} is gone; waiting for it$")
             assert other.end() == 0
-        with station(tmp_path, address) as (again, back):
+        with controller(tmp_path, address) as (again, back):
             assert again == address
             one.until(f"joined {address} as one$")
             back.until("client one has joined$")
@@ -52,13 +52,13 @@ def test_clients_rejoin_after_the_controller_restarts(tmp_path: Path) -> None:
 
 @pytest.mark.nightly(part="hosts")
 def test_a_client_with_another_clusters_certificate_is_told_the_reason(tmp_path: Path) -> None:
-    """A client is called what its machine is. One of another cluster learns that it is not the station's."""
+    """A client is called what its machine is. One of another cluster learns that it is not the controller's."""
     for directory in ("ours", "theirs"):
         certs.make(tmp_path / directory, 10)
     name = socket.gethostname().partition(".")[0]
     theirs, runs = ("--certs", tmp_path / "theirs"), ("--runs", tmp_path / "x")
     with (
-        station(tmp_path, "127.0.0.1:0", "--certs", tmp_path / "ours") as (address, up),
+        controller(tmp_path, "127.0.0.1:0", "--certs", tmp_path / "ours") as (address, up),
         running(tmp_path, "client", "--cluster", address, *theirs, *runs) as stranger,
         running(tmp_path, "client", "--cluster", address, "--certs", tmp_path / "ours") as own,
     ):
@@ -126,7 +126,7 @@ def test_a_cluster_makes_the_run_of_one_machine(dovecot_postfix: StartDovecotPos
     """
     path = on_server(dovecot_postfix, tmp_path / "small.yaml", run=RUN | {"audit": True})
     out = tmp_path / "out"
-    with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
+    with controller(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         made = loadsim("run", path, "--cluster", address, "--clients", "2", "--out", out, "--json", "--no-report")
         assert made.returncode == 0, made.stderr
     score = json.loads(made.stdout)
@@ -151,8 +151,8 @@ def test_a_cluster_makes_the_run_of_one_machine(dovecot_postfix: StartDovecotPos
     log = read_logs([out])
     sends = log.tasks[log.tasks["task"] == log.strings.index("SEND")]
     assert Counter(zip(sends["user"].tolist(), sends["scheduled_us"].tolist(), strict=True)) == due
-    hands = [source.assignment for source in log.sources if source.simulates]
-    assert sorted(user for hand in hands for user in hand or ()) == list(all_users(6))
+    assignments = [source.assignment for source in log.sources if source.simulates]
+    assert sorted(user for assignment in assignments for user in assignment or ()) == list(all_users(6))
     assert not [file for name in ("one", "two") for file in (tmp_path / name).iterdir()]
     answer = loadsim("log", "answer", "--wide", out)
     assert answer.stdout == (out / "answer.txt").read_text().rstrip("\n") + "\n"
@@ -170,7 +170,7 @@ def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path:
     path = on_server(embedded_server, tmp_path / "small.yaml", **changes)
     out = tmp_path / "out"
     with (
-        station(tmp_path) as (address, _),
+        controller(tmp_path) as (address, _),
         client(tmp_path, address, "one"),
         client(tmp_path, address, "two"),
         running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole,
@@ -191,7 +191,7 @@ def test_clients_keep_their_logs_when_the_controller_is_killed(embedded_server: 
     run = RUN | {"day_length": "12s", "window": "12s"}
     path = on_server(embedded_server, tmp_path / "small.yaml", run=run, cluster={"control_limit": "2s"})
     out, later = tmp_path / "out", tmp_path / "later"
-    with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
+    with controller(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         with running(tmp_path, "run", path, "--cluster", address, "--out", out, error=True) as whole:
             whole.until(f"^{AT_WORK}")
             whole.end(signal.SIGKILL)

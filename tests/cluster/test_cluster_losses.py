@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_commands import client, events, lasting, lost_by_client, on_server, pid_of, running, station
+from cluster_commands import client, controller, events, lasting, lost_by_client, on_server, pid_of, running
 from findings_of import findings_in
 from mailservers import StartEmbedded
 from small_runs import AT_WORK, loadsim
@@ -34,12 +34,12 @@ def engine_of(out: Path, name: str) -> int:
 def test_the_others_go_on_when_agents_workers_or_engines_are_lost(
     embedded_server: StartEmbedded, tmp_path: Path
 ) -> None:
-    """Agents, machine processes, engines are killed or frozen; the others go on, and what is missing is said."""
+    """Agents, workers and engines are killed or frozen; the others go on, and losses are stated."""
     path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS, lost_users=1), **CONTROL)
     out = tmp_path / "out"
     names = ["agent", "both", "engine", "frozen", "orphan", "well"]
     with ExitStack() as stack:
-        address, _ = stack.enter_context(station(tmp_path))
+        address, _ = stack.enter_context(controller(tmp_path))
         agents = {name: stack.enter_context(client(tmp_path, address, name)) for name in names}
         with running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole:
             whole.until(f"^{AT_WORK}")
@@ -57,7 +57,7 @@ def test_the_others_go_on_when_agents_workers_or_engines_are_lost(
                 os.kill(pid, number)
             whole.until("loadsim: loadsim cluster collect --cluster")
             assert whole.process.wait() == 0
-        said = "".join(whole.heard)
+        said = "".join(whole.received)
         for name, why in (
             ("agent", "sent nothing for"),
             ("both", "sent nothing for"),
@@ -118,7 +118,11 @@ def test_a_run_goes_on_without_the_control_port(embedded_server: StartEmbedded, 
     """`cluster up` is killed in the middle: nothing is lost, and all is collected; clients join the next one."""
     path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS), **CONTROL)
     out = tmp_path / "out"
-    with station(tmp_path) as (address, up), client(tmp_path, address, "one") as one, client(tmp_path, address, "two"):
+    with (
+        controller(tmp_path) as (address, up),
+        client(tmp_path, address, "one") as one,
+        client(tmp_path, address, "two"),
+    ):
         with running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole:
             whole.until(f"^{AT_WORK}")
             up.end(signal.SIGKILL)
@@ -128,6 +132,6 @@ def test_a_run_goes_on_without_the_control_port(embedded_server: StartEmbedded, 
         assert lost_by_client(score) == {"one": 0, "two": 0}
         assert not [event for event in events(out) if event["event"] in ("client lost", "controller lost")]
         assert not [file for name in ("one", "two") for file in (tmp_path / name).iterdir()]
-        with station(tmp_path, address) as (_, back):
+        with controller(tmp_path, address) as (_, back):
             back.until("client (one|two) has joined$")
             back.until("client (one|two) has joined$")

@@ -1,4 +1,4 @@
-"""Disks that are full while a cluster makes a run, the clients' and the station's: each a real one of some MiB."""
+"""Disks that are full while a cluster makes a run, the clients' and the controller's: each a real one of some MiB."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from cluster_commands import client, events, lasting, lost_by_client, on_server, running, station
+from cluster_commands import client, controller, events, lasting, lost_by_client, on_server, running
 from findings_of import findings_in
 from mailservers import StartEmbedded
 from small_runs import AT_WORK
@@ -74,7 +74,7 @@ def test_a_client_with_a_full_disk_writes_its_log_once_there_is_room(
     with (
         disk(tmp_path / "awhile") as awhile,
         disk(tmp_path / "forever") as forever,
-        station(tmp_path) as (address, _),
+        controller(tmp_path) as (address, _),
         client(tmp_path, address, "awhile", before=awhile.inside),
         client(tmp_path, address, "forever", before=forever.inside),
         client(tmp_path, address, "well"),
@@ -86,9 +86,9 @@ def test_a_client_with_a_full_disk_writes_its_log_once_there_is_room(
         while not (said_by(out, "awhile") and said_by(out, "forever")):
             with suppress(subprocess.TimeoutExpired):
                 whole.process.wait(0.05)
-                raise AssertionError(f"it ended before it said so: {whole.heard}")
+                raise AssertionError(f"it ended before it said so: {whole.received}")
         awhile.make_room()
-        assert whole.process.wait() == 0, whole.heard
+        assert whole.process.wait() == 0, whole.received
     assert said_by(out, "awhile") == {"log not written"}
     assert said_by(out, "forever") == {"log not written", "log incomplete"}
     assert not said_by(out, "well")
@@ -107,7 +107,7 @@ def test_logs_stay_on_the_clients_while_the_controllers_disk_is_full(
     path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS))
     with (
         disk(tmp_path / "small") as small,
-        station(tmp_path) as (address, _),
+        controller(tmp_path) as (address, _),
         client(tmp_path, address, "one"),
         client(tmp_path, address, "two"),
     ):

@@ -1,4 +1,4 @@
-"""Machine processes as they live: kept in step by a station, orphaned by their agents, bereft of the station."""
+"""Workers: kept in step by a controller, and left alone by their agents or the controller."""
 
 import asyncio
 import io
@@ -34,8 +34,10 @@ from loadsim.timinglog.records import GIVEN_UP
 PASSWORD = "hush-hush"
 
 
-def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = lambda _: None) -> list[dict[str, Any]]:
-    """A whole run of these; the station's events. `watch` hears once a second where all stand."""
+def controller(
+    clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = lambda _: None
+) -> list[dict[str, Any]]:
+    """Make a whole run of these, and return the controller's events; `watch` gets a snapshot each second."""
     out = io.StringIO()
     by_share = {id(client.share): client for client in clients}
 
@@ -76,7 +78,7 @@ def test_a_worker_finishes_its_load_without_a_controller(
             os.kill(client.agent.pid, signal.SIGKILL)
             client.agent = None
 
-    events = station([client], watch)
+    events = controller([client], watch)
     (lost,) = [event for event in events if event["event"] == "client lost"]
     assert (lost["client"], lost["users"], lost["why"]) == ("one", 4, "no agent was left")
     (ready,) = [event for event in events if event["event"] == "client ready"]
@@ -98,7 +100,7 @@ def test_a_worker_without_its_source_address_is_named(tmp_path: Path) -> None:
     scenario = on_fake(tmp_path, source_addresses=["192.0.2.7"])
     (client,) = Agreed(tmp_path, scenario, NOWHERE, {"one": 1}).clients
     with pytest.raises(ConfigError, match=r"^client one: virtual: client\.source_addresses: .*192\.0\.2\.7"):
-        station([client])
+        controller([client])
     assert not (client.place / LOGS_NAME).exists()
 
 
@@ -108,7 +110,7 @@ def test_a_worker_with_another_plan_is_refused(tmp_path: Path) -> None:
     _, two = clients = Agreed(tmp_path, scenario, NOWHERE, {"one": 1, "two": 1}).clients
     two.share = replace(two.share, fingerprints=replace(two.share.fingerprints, plan="other"))
     with pytest.raises(ConfigError, match=r"^client two: plan: expected the controller's, other, found"):
-        station(clients)
+        controller(clients)
     assert not two.place.exists()
 
 
@@ -134,7 +136,7 @@ def test_an_assignment_is_decoded_as_encoded_and_shows_no_password(tmp_path: Pat
     scenario = scenario_of(tmp_path, (quiet(), 100), accounts={"user": "u{index}", "password": PASSWORD})
     one, two = (client.share for client in Agreed(tmp_path, scenario, NOWHERE, {"one": 3, "two": 1}).clients)
     assert WorkerAssignment.read(read_line(one.encode())[1]) == one
-    assert set(one.assignment) == {user for hand in one.per_engine for user in hand}
+    assert set(one.assignment) == {user for assignment in one.per_engine for user in assignment}
     assert sorted([*one.assignment, *two.assignment]) == list(range(1, 101))
     assert PASSWORD not in repr(one)
     assert [begin.name for begin in one.begins(tmp_path)] == ["1", "2", "3"]

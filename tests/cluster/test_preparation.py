@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_commands import Command, client, running, station
+from cluster_commands import Command, client, controller, running
 from control_lines import line_of
 from mailservers import SITES, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 from patience import PATIENCE_S
@@ -210,7 +210,7 @@ def test_clients_prepare_the_same_mailboxes_as_one_machine(labs: tuple[Lab, Lab]
     expected = asyncio.run(initialise(alone.workload, alone.services, "auto", quiet))
 
     async def live() -> list[Initialised]:
-        parts = [await inspect(many.workload, many.services, "auto", quiet, hand) for hand in divide(3, 2)]
+        parts = [await inspect(many.workload, many.services, "auto", quiet, assignment) for assignment in divide(3, 2)]
         assert not any(each.get("Folder 01") for each in many.snapshots())
         return [await restore(many.workload, many.services, "auto", part, quiet) for part in parts]
 
@@ -270,7 +270,7 @@ def test_an_error_at_one_client_is_found_before_any_mailbox_changes(
     with logged_on(server, accounts[2]) as session:
         put(session, "INBOX", FOREIGN % 1)
     before = [snapshot(server, account) for account in accounts]
-    with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
+    with controller(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         status, said = cluster_run(tmp_path, path, address)
         assert status == BAD_INPUT
         assert len(said) == 1
@@ -290,7 +290,7 @@ def test_an_error_at_one_client_is_found_before_any_mailbox_changes(
 
 @pytest.mark.nightly(part="hosts")
 def test_ctrl_c_or_a_lost_client_ends_the_preparation(embedded_server: StartEmbedded, tmp_path: Path) -> None:
-    """While a server says nothing: Ctrl-C ends it everywhere; a machine process that is killed ends it with a line."""
+    """While a server is silent: Ctrl-C ends it everywhere; a killed worker ends it with a line."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(PATIENCE_S)
         port = silent.getsockname()[1]
@@ -308,7 +308,7 @@ def test_ctrl_c_or_a_lost_client_ends_the_preparation(embedded_server: StartEmbe
                     while each.recv(4096):
                         pass
 
-        with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
+        with controller(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
             again = ("run", path, "--cluster", address, "--out", tmp_path / "out", "--no-report")
             with running(tmp_path, *again, error=True) as command:
                 connections = asked(command)

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from cluster_commands import Command, client, running, station
+from cluster_commands import Command, client, controller, running
 from small_runs import loadsim
 
 from loadsim.cli import BAD_INPUT, INVALID
@@ -38,7 +38,7 @@ def tmp_path() -> Iterator[Path]:
 @contextmanager
 def clients(place: Path) -> Iterator[tuple[str, dict[str, Command]]]:
     with ExitStack() as stack:
-        address, _ = stack.enter_context(station(place))
+        address, _ = stack.enter_context(controller(place))
         yield address, {name: stack.enter_context(client(place / name, address, name)) for name in NAMES}
 
 

@@ -22,9 +22,9 @@ LINKS = (b'heard 0\n1 {"on":true}\n2 {"over":true}\nheard 1\n', b"heard 0\nheard
 
 
 def _link(data: bytes) -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
     said: list[bytes] = []
-    link = ReliableChannel(heard.append)
+    link = ReliableChannel(received.append)
     link.send(b"a\n")
     link.send(b"b\n", replaceable=True)
     link.attach(said.append)
@@ -35,7 +35,7 @@ def _link(data: bytes) -> None:
         link.beat()
     except ValueError as error:
         _check(error)
-    assert len(heard) <= len(lines)
+    assert len(received) <= len(lines)
 
 
 ACCOUNT = Account(3, "user3", "user3@sim.test", "secret")

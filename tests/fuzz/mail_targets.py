@@ -71,7 +71,7 @@ def _fed(feed: Callable[[bytes], Iterable[Any]], cut: list[bytes]) -> list[Any]:
 
 
 ADDRESS = b'("Ann \\"A\\"" NIL "ann" "sim.test")'
-EVIDENCE = b"run=initial; from=12; id=iabcdefghijklmnop; kind=new; sent=1761955200000000; body=0123456789abcdef"
+TAG = b"run=initial; from=12; id=iabcdefghijklmnop; kind=new; sent=1761955200000000; body=0123456789abcdef"
 ENVELOPE = (
     b'("Sat, 01 Nov 2025 00:00:00 +0000" "=?utf-8?B?w6Q=?= =?utf-8?Q?=C3=A4_x?=" (%b) (%b) (%b) (%b%b) NIL NIL NIL '
     b'"<iabc.initial@sim.test>")' % ((ADDRESS,) * 5)
@@ -87,7 +87,7 @@ STRUCTURE = (
 )
 FETCHES = (
     b"* 1 FETCH (UID 7 FLAGS (\\Seen $Forwarded) RFC822.SIZE 2048 ENVELOPE " + ENVELOPE + b" "
-    b"BODY[HEADER.FIELDS (X-LOADSIM)] {%d}\r\nX-LoadSim: %b\r\n\r\n)\r\n" % (len(EVIDENCE) + 15, EVIDENCE),
+    b"BODY[HEADER.FIELDS (X-LOADSIM)] {%d}\r\nX-LoadSim: %b\r\n\r\n)\r\n" % (len(TAG) + 15, TAG),
     b"* 2 FETCH (UID 8 BODYSTRUCTURE " + STRUCTURE + b")\r\n",
     b'* 3 FETCH (UID 9 BODYSTRUCTURE ("text" "plain" ("charset" "x") NIL NIL "7bit" 5 1))\r\n',
     b"* 4 FETCH (BODY[1] {11}\r\nhello\r\nwor\r UID 10)\r\n* 5 FETCH (UID 11 BODY[1.2] NIL)\r\n",
@@ -177,10 +177,7 @@ TARGETS = (
     Target("imap-fetch", mutated(FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
     Target(
         "tag",
-        mutated(
-            (EVIDENCE, EVIDENCE.replace(b"; ", b";\r\n\t")),
-            (b"from=", b"sent=", b"run=", b";", b"=", b"id=", b"\xc2\xb2"),
-        ),
+        mutated((TAG, TAG.replace(b"; ", b";\r\n\t")), (b"from=", b"sent=", b"run=", b";", b"=", b"id=", b"\xc2\xb2")),
         _evidence,
         (),
     ),

@@ -19,7 +19,7 @@ from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.users.inbox import Inbox
 
-from .mail_targets import ENVELOPE, EVIDENCE, FETCHES, IMAP_WORDS, LINES, REPLIES, SMTP_WORDS, STRUCTURE
+from .mail_targets import ENVELOPE, FETCHES, IMAP_WORDS, LINES, REPLIES, SMTP_WORDS, STRUCTURE, TAG
 from .mutate import mutated
 from .target import Target, pieces
 from .virtual import Loop, Transport, play
@@ -127,7 +127,7 @@ def forgiving(forgiven: type[Exception]) -> Iterator[None]:
 
 OFFERED = b"CAPABILITY IMAP4rev1 AUTH=PLAIN SASL-IR IDLE MOVE UIDPLUS LITERAL+ UNSELECT"
 HEADER = b"UID %d FLAGS (\\Seen) RFC822.SIZE 99 ENVELOPE " + ENVELOPE + b" BODY[HEADER.FIELDS (X-LOADSIM)] {%d}\r\n%b"
-FIELD = b"X-LoadSim: " + EVIDENCE + b"\r\n\r\n"
+FIELD = b"X-LoadSim: " + TAG + b"\r\n\r\n"
 
 SOUND = (
     (rb"", b"* OK [%b] ready\r\n" % OFFERED),

@@ -24,7 +24,7 @@ from loadsim.servers import embedded_child
 
 LONGEST_LINE = 1 << 26
 
-_EVIDENCE = re.compile(rb"^X-LoadSim: (.*(?:\r\n[ \t].*)*)", re.MULTILINE)
+_TAG = re.compile(rb"^X-LoadSim: (.*(?:\r\n[ \t].*)*)", re.MULTILINE)
 
 
 class Delivery(embedded_child.MailDelivery):
@@ -43,7 +43,7 @@ class Delivery(embedded_child.MailDelivery):
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
         answer = await super().handle_DATA(server, session, envelope)
-        found = _EVIDENCE.search(envelope.original_content or b"")
+        found = _TAG.search(envelope.original_content or b"")
         tag = MessageTag.parse(found[1].decode()) if found else None
         if tag is not None:
             self.took.update((tag.id, self._users[address]) for address in envelope.rcpt_tos)

@@ -256,7 +256,7 @@ def test_a_filter_that_empties_an_inbox_is_named_before_the_server_is_accused(la
 
 @pytest.mark.nightly(part="drivers")
 def test_mail_that_is_not_announced_is_noted(lab: Lab) -> None:
-    """Waiting users hear of it late, as on Courier: the scenario can run, and makes less load in a short day."""
+    """Waiting users are notified late, as on Courier: the scenario can run, and makes less load in a short day."""
     lab = lab.with_settings(*NO_LISTS)
     services = replace(lab.services, imap=replace(lab.services.imap, ignored=frozenset({"IDLE"})))
     report = asyncio.run(check_server(lab.workload, services, silent))

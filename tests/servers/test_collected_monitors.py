@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_commands import client, on_server, station
+from cluster_commands import client, controller, on_server
 from findings_of import findings_in
 from machines import machines
 from mailservers import StartDovecotPostfix, StartEmbedded
@@ -117,7 +117,7 @@ def test_a_search_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> No
 @pytest.mark.nightly(part="runs")
 def test_the_controller_of_a_cluster_starts_monitors(embedded_server: StartEmbedded, tmp_path: Path) -> None:
     path = on_server(embedded_server, tmp_path / "small.yaml", criteria=CRITERIA, monitors=declared(tmp_path))
-    with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
+    with controller(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         ended = loadsim("run", path, "--cluster", address, "--clients", "2", "--out", tmp_path / "out")
     assert ended.returncode == 0, ended.stderr
     assert criterion(json.loads((tmp_path / "out" / "score.json").read_text()))["passed"] is True

@@ -363,7 +363,7 @@ def test_init_prints_its_changes(lab: Lab, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_in_memory_users_need_no_server() -> None:
-    """The client module `fake` has its mailboxes in the run itself."""
+    """The driver `fake` has its mailboxes in the run itself."""
     scenario = load_scenario("medium", ["topology.0.protocol=fake", "topology.0.users=2"])
     nowhere = Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1))
     done = asyncio.run(initialise(Workload(scenario), nowhere, "auto", quiet))
@@ -375,7 +375,7 @@ class Lying:
         self.ref, self.tag, self.flags = ref, tag, flags
 
 
-def _evidence(number: int) -> MessageTag:
+def _tag(number: int) -> MessageTag:
     return MessageTag("initial", 1, f"i{number}", "ups1K", 0, "0" * 16)
 
 
@@ -386,8 +386,8 @@ def _evidence(number: int) -> MessageTag:
 )
 def test_planned_changes_lead_to_the_wanted_messages(wanted: list[int], lying: list[tuple[int, str]]) -> None:
     """With any messages in a folder, the planned removals, resets and appends give the wanted messages in order."""
-    own = [Lying(ref, _evidence(number), frozenset({flag} - {""})) for ref, (number, flag) in enumerate(lying)]
-    tags = [_evidence(number) for number in wanted]
+    own = [Lying(ref, _tag(number), frozenset({flag} - {""})) for ref, (number, flag) in enumerate(lying)]
+    tags = [_tag(number) for number in wanted]
     target = [NewMessage(f"\r\nX-LoadSim: {tag.header()}\r\n".encode(), (Flag.SEEN,)) for tag in tags]
     change = asyncio.run(change_folder(own, target, len(target)))
     after = {each.ref: each for each in own if each.ref not in change.remove}

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from mailservers import DOMAIN, numbered_accounts, short_directory, submit
+from paths import ROOT
 from patience import PATIENCE_S
 from small_runs import loadsim, on, population_of, written
 
@@ -30,7 +31,7 @@ from loadsim.timinglog.reader import TimingLog
 pytestmark = pytest.mark.nightly(part="runs")
 
 ACCOUNTS = numbered_accounts(4)
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "probes.md"
+PAGE = ROOT / "docs" / "reference" / "probes.md"
 
 
 BY_COMMAND = "metric by_command {{\n  filter = event=imap_command_finished\n  {}\n}}\n"

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from imap_script import Ear
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from paths import ROOT
 from small_runs import loadsim, on, population_of, written
 
 from loadsim.documents.yaml_reader import known
@@ -28,7 +29,7 @@ from loadsim.timinglog.reader import TimingLog, read_log
 
 pytestmark = pytest.mark.nightly(part="drivers")
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "mail-programs.md"
+PAGE = ROOT / "docs" / "explanation" / "mail-programs.md"
 FOLDER = "Folder 01"
 PROGRAMS = tuple(known("programs"))
 
@@ -238,7 +239,7 @@ def test_every_program_shows_the_same_mail(site: Site) -> None:
 
 def program_of(place: Path, shipped: str, name: str, **keys: object) -> str:
     """Write a shipped program with another name and other values. Return its path."""
-    document = yaml.safe_load((Path(__file__).parents[2] / "programs" / f"{shipped}.yaml").read_text(encoding="utf-8"))
+    document = yaml.safe_load((ROOT / "programs" / f"{shipped}.yaml").read_text(encoding="utf-8"))
     path = place / f"{name}.yaml"
     path.write_text(yaml.safe_dump({**document, "name": name, **keys}), encoding="utf-8")
     return str(path)

@@ -40,13 +40,13 @@ HANGING = (6, 7, 8)
 class Broken(StandaloneControl):
     """The engine's control, and all that its mail system does wrong: failures at random, too."""
 
-    def __init__(self, clock: VirtualLoop, module: InMemoryDriver) -> None:
+    def __init__(self, clock: VirtualLoop, driver: InMemoryDriver) -> None:
         super().__init__(clock)
         self._clock = clock
-        self._module = module
+        self._driver = driver
         self._start_ns: int | None = None
         self._accepted = 0
-        module.fault, module.pace, module.post = self.fault, self.pace, self.post
+        driver.fault, driver.pace, driver.post = self.fault, self.pace, self.post
 
     async def common_start(self) -> int:
         """Break sessions so long afterwards."""
@@ -54,7 +54,7 @@ class Broken(StandaloneControl):
         for at_s, users in ((OUTAGE_S[0], range(1, OUT + 1)), (SHUT_OUT_S, [SHUT_OUT])):
             for user in users:
                 asyncio.get_running_loop().call_later(
-                    at_s, lambda user: self._module.mailboxes[user].break_off(ServerLost("reset")), user
+                    at_s, lambda user: self._driver.mailboxes[user].break_off(ServerLost("reset")), user
                 )
         return start_ns
 
@@ -77,7 +77,7 @@ class Broken(StandaloneControl):
         """`InMemoryDriver.post`: some messages never arrive, and some twice."""
         self._accepted += 1
         for _ in range(0 if self._accepted % 40 == 0 else 2 if self._accepted % 9 == 0 else 1):
-            self._module.arrive(mail, users)
+            self._driver.arrive(mail, users)
 
     def _at_s(self, at_ns: int) -> float:
         """The instant, from the common start; -1 before it."""
@@ -92,18 +92,18 @@ def test_every_figure_of_a_run_with_faults_is_recomputed(tmp_path: Path) -> None
         run={"day_length": "240s", "ramp_up": "1s", "warm_up": "60s", "window": "180s"},
         limits={"command": "20s", "grace": "5s", "drain": "20s"},
     )
-    modules: list[InMemoryDriver] = []
+    drivers: list[InMemoryDriver] = []
 
-    def kept(module: InMemoryDriver) -> InMemoryDriver:
-        modules.append(module)
-        return module
+    def kept(driver: InMemoryDriver) -> InMemoryDriver:
+        drivers.append(driver)
+        return driver
 
     workload = Workload(scenario)
     load = load_of_plan(scenario, SILENT, even_invalid=True)
     header = run_header(workload, "run-1", "in memory", plan_digest(workload), None, load=load)
     header |= {"client": "c1", "engines": 1, "engine_users": scenario.users}
     lived = live(
-        scenario, tmp_path, limit_s=20, wrap=kept, control=lambda clock: Broken(clock, modules[0]), header=header
+        scenario, tmp_path, limit_s=20, wrap=kept, control=lambda clock: Broken(clock, drivers[0]), header=header
     )
     assert lived.failure is None
     (log,) = tmp_path.glob("*.tlog")

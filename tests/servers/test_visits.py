@@ -211,8 +211,8 @@ def test_a_missing_number_is_a_refusal(quirk: Any, why: str) -> None:
     assert server.deleted == []
 
 
-@pytest.mark.parametrize("module", ["imap", "aioimaplib"])
-async def test_without_uidplus_unknown_flags_are_a_refusal(module: str) -> None:
+@pytest.mark.parametrize("driver", ["imap", "aioimaplib"])
+async def test_without_uidplus_unknown_flags_are_a_refusal(driver: str) -> None:
     """EXPUNGE deletes all that is marked: what others have marked must be known."""
 
     def no_flags(command: bytes, lines: list[bytes]) -> list[bytes]:
@@ -221,7 +221,7 @@ async def test_without_uidplus_unknown_flags_are_a_refusal(module: str) -> None:
     server = Courier(initialised(), b"IMAP4rev1 SASL-IR AUTH=PLAIN LITERAL+", quirk=no_flags)
 
     async with playing(server) as endpoint, asyncio.timeout(PATIENCE_S):
-        mailbox = open_driver(module, Services(endpoint, endpoint)).session(OWNER, NullObserver()).mailbox
+        mailbox = open_driver(driver, Services(endpoint, endpoint)).session(OWNER, NullObserver()).mailbox
         await mailbox.log_on()
         await mailbox.open("Folder 01")
         with pytest.raises(ServerRefused, match="UID FETCH without data"):

@@ -14,5 +14,5 @@ from loadsim.timinglog.reader import TimingLog
 
 def audited(lived: Lived, place: Path, log: TimingLog | None = None) -> tuple[list[tuple[int, Fault]], AuditTotals]:
     """The faults by user, and the totals."""
-    with audit_in_memory(place / "audit.sqlite", log or lived.log, lived.module, "run-1") as (file, totals):
+    with audit_in_memory(place / "audit.sqlite", log or lived.log, lived.driver, "run-1") as (file, totals):
         return list(file.faults()), totals

@@ -32,7 +32,7 @@ class Command:
             start_new_session=True,
         )
         self._lines = self.process.stderr if error else self.process.stdout
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self._ended = False
         self._watchdog = threading.Timer(PATIENCE_S, self.process.kill)
         self._watchdog.start()
@@ -40,10 +40,10 @@ class Command:
     def until(self, pattern: str) -> re.Match[str]:
         assert self._lines is not None
         for line in self._lines:
-            self.heard.append(line)
+            self.received.append(line)
             if found := re.search(pattern, line):
                 return found
-        raise AssertionError(f"no line with {pattern} in {self.heard}; {self.process.communicate()}")
+        raise AssertionError(f"no line with {pattern} in {self.received}; {self.process.communicate()}")
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
         """Ask it to go, unless it has gone; its exit status. It has not failed by a fault of ours."""
@@ -68,7 +68,7 @@ def running(place: Path, *arguments: str | Path, error: bool = False, before: Se
 
 
 @contextmanager
-def station(place: Path, listen: str = "127.0.0.1:0", *options: str | Path) -> Iterator[tuple[str, Command]]:
+def controller(place: Path, listen: str = "127.0.0.1:0", *options: str | Path) -> Iterator[tuple[str, Command]]:
     """`loadsim cluster up`, and the address that it says."""
     with running(place, "cluster", "up", "--listen", listen, *options) as up:
         address = up.until(r"Controller at (\S+)\. ")[1]

@@ -86,7 +86,7 @@ def quiet_dask() -> Iterator[None]:
 async def cluster(
     place: Path, *names: str, address: str = "127.0.0.1", lab: Mapping[str, Host] = NO_LAB
 ) -> AsyncIterator[tuple[Cluster, Agents]]:
-    """A scheduler here, agents of these names, and the station's view of them."""
+    """A scheduler here, agents of these names, and the controller's view of them."""
     security = Security()
     async with (
         asyncio.timeout(PATIENCE_S),
@@ -109,15 +109,15 @@ def conduct(
     address: str = "127.0.0.1",
     lab: Mapping[str, Host] = NO_LAB,
 ) -> list[dict[str, Any]]:
-    """A whole run of these over a cluster of their agents; the station's events."""
+    """A whole run of these over a cluster of their agents; the controller's events."""
     told = io.StringIO()
 
     async def main() -> None:
         names = [client.share.name for client in clients]
         shares = [client.share for client in clients]
         async with (
-            cluster(place, *names, address=address, lab=lab) as (station, agents),
-            worker_channels(station, RUN) as open_channel,
+            cluster(place, *names, address=address, lab=lab) as (controller, agents),
+            worker_channels(controller, RUN) as open_channel,
         ):
             await Coordinator(
                 shares,

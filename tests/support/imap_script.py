@@ -1,4 +1,4 @@
-"""A server that plays a script on a real loopback socket, and an observer that keeps what it hears."""
+"""A server that plays a script on a real loopback socket, and an observer that keeps the reports it gets."""
 
 import asyncio
 import re
@@ -169,18 +169,18 @@ def certificate(directory: Path, names: str) -> tuple[Path, ssl.SSLContext]:
 class Client:
     def __init__(self) -> None:
         self.ear = Ear()
-        self.heard: list[Response] = []
+        self.received: list[Response] = []
         self.broken: list[TaskFailed] = []
         self.news = asyncio.Event()
 
     def hear(self, response: Response) -> None:
         """Untagged responses that a connection has reported."""
-        self.heard.append(response)
+        self.received.append(response)
         self.news.set()
 
     async def until(self, kind: type[Response], count: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while sum(isinstance(each, kind) for each in self.heard) < count:
+            while sum(isinstance(each, kind) for each in self.received) < count:
                 self.news.clear()
                 await self.news.wait()
 

@@ -75,12 +75,12 @@ class Machine:
         watchdog.start()
         try:
             assert command.stdout is not None
-            heard: list[str] = []
+            received: list[str] = []
             missing = list(until)
             while missing:
                 said = command.stdout.readline()
-                assert said, f"{self.name}$ {line}: expected {missing}, found {heard}"
-                heard.append(said)
+                assert said, f"{self.name}$ {line}: expected {missing}, found {received}"
+                received.append(said)
                 missing = [each for each in missing if each not in said]
             watchdog.cancel()
             yield command
@@ -149,9 +149,9 @@ def _serving_ssh(machine: Machine, keys: Path) -> Iterator[None]:
     """Have it serve SSH as long as the block lasts."""
     serving = machine.start(["sh", "-c", SERVE, "sh", str(find("sshd")), keys / "sshd_config"])
     assert serving.stdout is not None
-    heard = serving.stdout.readline()
+    received = serving.stdout.readline()
     try:
-        assert "Server listening" in heard, heard
+        assert "Server listening" in received, received
         yield
     finally:
         serving.terminate()

@@ -29,7 +29,7 @@ USERS = 3
 FOREIGN = b"From: friend@elsewhere.test\r\nTo: you@example.test\r\nSubject: hello %d\r\n\r\nX-LoadSim: not quite\r\n"
 
 _LISTED = re.compile(rb'\(([^)]*)\) (?:"[^"]*"|NIL) (?:"([^"]*)"|(\S+))')
-_EVIDENCE = re.compile(rb"^X-LoadSim: (.*)\r$", re.MULTILINE)
+_TAG = re.compile(rb"^X-LoadSim: (.*)\r$", re.MULTILINE)
 _FLAGS = re.compile(rb"FLAGS \(([^)]*)\)")
 SERVERS_FLAGS = {"\\recent", "$hasattachment", "$hasnoattachment"}
 """The flags that servers set: the keywords are those of Dovecot 2.4.5."""
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
     @property
     def id(self) -> str | None:
         """loadsim's id of it, out of its header; None when it is somebody else's."""
-        found = _EVIDENCE.search(self.message.partition(b"\r\n\r\n")[0] + b"\r\n")
+        found = _TAG.search(self.message.partition(b"\r\n\r\n")[0] + b"\r\n")
         tag = MessageTag.parse(found[1].decode()) if found else None
         return tag.id if tag else None
 

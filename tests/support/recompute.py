@@ -1,7 +1,7 @@
 """Figures of `score.json`, computed a second time from `loadsim log export csv`, as the documentation defines them.
 
 Nothing of loadsim is imported: what is read are its four CSV exports, a run's `scenario.yaml` and what
-`loadsim plan --json` prints. So the results are of one whole run, on one machine, of one client module, in canonical
+`loadsim plan --json` prints. So the results are of one whole run, on one machine, of one driver, in canonical
 mode. Times are whole microseconds throughout, as the exports have them.
 
 Left out are intervals and all texts. What the exports do not hold is taken as in a run that went to its end: no engine
@@ -453,7 +453,7 @@ def recompute(run: Exports) -> Figures:
     window_s = duration_s(own["window"])
     begin_us, end_us = round(begin_s * 1e6), round((begin_s + window_s) * 1e6)
     users = sum(group["users"] for group in scenario["topology"])
-    (module,) = {group["protocol"] for group in scenario["topology"]}
+    (driver,) = {group["protocol"] for group in scenario["topology"]}
     weights = scenario["weights"]
 
     inside = [row for row in run.tasks if begin_us <= us(row["scheduled_s"]) < end_us]
@@ -503,7 +503,7 @@ def recompute(run: Exports) -> Figures:
         "load": load,
         "tasks": tasks,
         "inbox": inbox,
-        "by_protocol": {module: {**score, "inbox": inbox, "users": users, "tasks": tasks}},
+        "by_protocol": {driver: {**score, "inbox": inbox, "users": users, "tasks": tasks}},
         "delivery": delivered,
         "lateness_p95_ms": lateness_figures(counted),
         "generator": generator_figures(

@@ -40,7 +40,7 @@ def snapshot(phase, undelivered=0, heard=0):
 begin = json.loads(sys.stdin.readline())["begin"]
 exec(begin["header"]["acts"])
 """
-"""An engine that does what its header says, and notes what it hears where its log should be."""
+"""An engine that does what its header says, and writes the messages it gets into its log's file."""
 
 
 async def scripted_engine(_: MemberAssignment) -> Channel:
@@ -58,15 +58,15 @@ class Conducted:
     """A pool of scripted engines, and what came of it."""
 
     def __init__(
-        self, place: Path, *acts: str, hands: Sequence[Assignment] = (), heartbeat_s: float = HEARTBEAT_S
+        self, place: Path, *acts: str, assignments: Sequence[Assignment] = (), heartbeat_s: float = HEARTBEAT_S
     ) -> None:
         """An engine for each act, with two users: consecutive ones, unless `hands` say who."""
         users = 2 * len(acts)
         scenario = scenario_of(place / "scenario", (QUIET, users))
-        hands = hands or [Assignment(users, 1, first, first + 2) for first in range(1, users, 2)]
+        assignments = assignments or [Assignment(users, 1, first, first + 2) for first in range(1, users, 2)]
         self.begins = [
-            Begin(scenario, NOWHERE, hand, str(place / f"{at}"), {"engine": str(at), "acts": act})
-            for at, (act, hand) in enumerate(zip(acts, hands, strict=True), 1)
+            Begin(scenario, NOWHERE, assignment, str(place / f"{at}"), {"engine": str(at), "acts": act})
+            for at, (act, assignment) in enumerate(zip(acts, assignments, strict=True), 1)
         ]
         self.heartbeat_s = heartbeat_s
         self.out = io.StringIO()
@@ -95,7 +95,7 @@ class Conducted:
         asyncio.run(main())
         return self
 
-    def heard(self, engine: int) -> list[tuple[str, Any]]:
+    def received(self, engine: int) -> list[tuple[str, Any]]:
         return [read_line(line) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
 
     def said(self, event: str) -> list[dict[str, Any]]:

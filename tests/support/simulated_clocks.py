@@ -19,7 +19,7 @@ LENGTH_S = 100
 
 @dataclass(frozen=True)
 class Machine:
-    """A client whose clock shows `begin_ns` at the common start as the station means it, and gains `ppm` from then on.
+    """A client whose clock shows `begin_ns` at the controller's common start, and gains `ppm` from then on.
 
     What it takes for the common start is wrong by `start_error_ns`: it was told by a clock that was read only so well.
     Its engine began `late_ns` after that.
@@ -51,12 +51,12 @@ HANDS = ({"users": 2, "step": 1, "begin": 1, "end": 2}, {"users": 2, "step": 1, 
 
 
 def write_machine(
-    directory: Path, machine: Machine, hand: dict[str, int], mails: list[dict[str, Any]], readings: list[Reading]
+    directory: Path, machine: Machine, assignment: dict[str, int], mails: list[dict[str, Any]], readings: list[Reading]
 ) -> None:
-    """The logs of one machine: its engine's, and its own, which has the readings of the station's clock."""
+    """The logs of one machine: its engine's, and its own, which has the readings of the controller's clock."""
     facts = {"start_ns": machine.start_ns, "began_ns": machine.start_ns + machine.late_ns, "ended": "completed"}
     epoch_ns = machine.begin_ns - 3 * SECOND_NS
-    header = HEADER | {"client": machine.name, "engine_users": 1, "hand": hand, "window_s": [0.0, LENGTH_S]}
+    header = HEADER | {"client": machine.name, "engine_users": 1, "hand": assignment, "window_s": [0.0, LENGTH_S]}
     engine = TimingLogWriter(directory / f"{machine.name}.0.tlog", header, epoch_ns)
     for mail in mails:
         engine.mail(MailRecord(**mail))
@@ -74,7 +74,7 @@ def write_machine(
 
 
 def read_by(machine: Machine, error_ns: int, every_s: int = 10) -> list[Reading]:
-    """Readings of the station's clock, from before the start to the end, each wrong by all that it admits, in turns."""
+    """Readings of the controller's clock, from before the start to the end, wrong by their stated error in turns."""
     instants_s = range(-every_s, LENGTH_S + every_s, every_s)
     return [
         Reading(
@@ -103,12 +103,12 @@ def write_run(
     """The logs of both machines in a directory; without an error, clocks were not compared."""
     journeys = sent_and_seen()
     directory.mkdir(parents=True)
-    for machine, hand in zip((FIRST, SECOND), HANDS, strict=True):
+    for machine, assignment in zip((FIRST, SECOND), HANDS, strict=True):
         mails = []
         for number, (sent_s, seen_s, by, to) in enumerate(journeys):
             user = 1 if to is FIRST else 2
             for name, at_s, where in (("accepted", sent_s, by), (sight, seen_s, to)):
                 if where is machine:
                     mails.append(event(name, f"m{number}", user, 0) | {"at_ns": machine.shows_ns(at_s)})
-        write_machine(directory, machine, hand, mails, read_by(machine, error_ns) if error_ns is not None else [])
+        write_machine(directory, machine, assignment, mails, read_by(machine, error_ns) if error_ns is not None else [])
     return journeys

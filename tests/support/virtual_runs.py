@@ -143,7 +143,7 @@ class Lived:
     log: TimingLog
     events: list[dict[str, Any]]
     engine: Engine
-    module: InMemoryDriver
+    driver: InMemoryDriver
     snapshots: list[LiveSnapshot] = field(default_factory=list)
     failure: BaseException | None = None
 
@@ -176,7 +176,7 @@ def live(
     limit_s: float = 60.0,
     during: During | None = None,
     users: Sequence[int] | None = None,
-    wrap: Callable[[InMemoryDriver], Driver] = lambda module: module,
+    wrap: Callable[[InMemoryDriver], Driver] = lambda driver: driver,
     companions: Callable[[InMemoryDriver], Mapping[str, Sequence[Driver]]] = lambda _: {},
     prepare: Callable[[Tape], None] = lambda _: None,
     told: TextIO | None = None,
@@ -194,26 +194,26 @@ def live(
     snapshots: list[LiveSnapshot] = []
 
     async def main(clock: VirtualLoop) -> None:
-        module = open_driver(
+        driver = open_driver(
             "fake", NOWHERE, workload=workload, contents=contents(), service_s=service_s, fault=fault, limit_s=limit_s
         )
-        assert isinstance(module, InMemoryDriver)
+        assert isinstance(driver, InMemoryDriver)
         writer = TimingLogWriter(path, HEADER | dict(header or {}), clock.now_ns())
         tape = Tape(writer)
         prepare(tape)
         load = EngineLoad(
             workload,
             users or range(1, scenario.users + 1),
-            {"fake": wrap(module)},
+            {"fake": wrap(driver)},
             contents(),
             "run-1",
-            companions(module),
+            companions(driver),
             load_tasks(scenario),
         )
         options = EngineOptions(clock, control=control(clock) if control else None)
         engine = Engine(load, EngineRecords(tape, Events(out), snapshots.append), options)
-        tapes.append((tape, engine, module, writer))
-        beside = asyncio.ensure_future(during(engine, module)) if during else None
+        tapes.append((tape, engine, driver, writer))
+        beside = asyncio.ensure_future(during(engine, driver)) if during else None
         try:
             await engine.run()
         finally:
@@ -228,11 +228,11 @@ def live(
         run_virtual(main)
     except BaseExceptionGroup as raised:
         failure = raised
-    tape, engine, module, writer = tapes[0]
+    tape, engine, driver, writer = tapes[0]
     writer.close()
     lines = out.getvalue().splitlines() if isinstance(out, io.StringIO) else []
     return Lived(
-        scenario, tape, read_log(path), [json.loads(line) for line in lines], engine, module, snapshots, failure
+        scenario, tape, read_log(path), [json.loads(line) for line in lines], engine, driver, snapshots, failure
     )
 
 

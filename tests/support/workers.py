@@ -53,7 +53,7 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 class Client:
-    """A client machine: a place for a machine process, its agent, and the station's channel to it by that agent."""
+    """A client: a directory for its worker, its agent, and the controller's channel to it by that agent."""
 
     def __init__(self, place: Path, share: WorkerAssignment) -> None:
         self.place = place / share.name
@@ -75,7 +75,7 @@ class Client:
         return self.channel
 
     async def close(self) -> None:
-        """Leave neither agent nor task, once the machine has heard that its last word was heard."""
+        """Leave neither agent nor task, once the worker's last message is acknowledged."""
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S if self.channel.ended else 0):
                 await self._tasks[0]
@@ -112,7 +112,7 @@ class Agreed:
 
     def __init__(self, place: Path, scenario: Scenario, services: Services, engines: Mapping[str, int]) -> None:
         scenario = replace(scenario, cluster=Losses(CONTROL_LIMIT_S))
-        hands = divide(scenario.users, sum(engines.values()))
+        assignments = divide(scenario.users, sum(engines.values()))
         header = HEADER | {
             "users": scenario.users,
             "scenario_digest": scenario.digest(),
@@ -121,7 +121,7 @@ class Agreed:
         workload = Workload(scenario)
         self.clients = []
         for name, number in engines.items():
-            mine = [hands.pop(0) for _ in range(number)]
+            mine = [assignments.pop(0) for _ in range(number)]
             ours = fingerprints(workload, sorted(chain.from_iterable(mine)))
             share = WorkerAssignment(scenario, services, name, mine, header, ours)
             self.clients.append(Client(place, share))

@@ -98,7 +98,7 @@ def test_a_setting_finds_its_criterion_in_any_notation(tmp_path: Path) -> None:
 
 
 def test_criteria_apply_to_each_driver_that_plans_the_task(tmp_path: Path) -> None:
-    """Unless a module has its own; a task that only one module's users do is asked of that one."""
+    """Unless a driver has its own; a task of one driver's users is judged for that driver only."""
     (tmp_path / "idle.yaml").write_text("name: idle\nfrom: loadsim-5.5/light\nschedule: {per_day: 0}\n")
     more = "topology: [{profile: loadsim-5.5/light, users: 2}, {profile: idle.yaml, users: 1, protocol: aioimaplib}]\n"
     found = read(
@@ -398,7 +398,7 @@ def test_delivery_is_not_judged_in_a_window_without_planned_mail(
 
 
 def test_several_drivers_are_judged_separately(tmp_path: Path) -> None:
-    """Where a log's criteria name none; a module that they name is asked alone."""
+    """If a log's criteria name no driver; a named one is judged alone."""
     of_one = of_one_read(tmp_path)
     of_driver = of_one.by_protocol["imap"]
     drivers = {"a": replace(of_driver, score_ms=5.0), "b": replace(of_driver, score_ms=5000.0, tasks=())}
@@ -579,8 +579,8 @@ def test_scored_tasks_without_a_weight_are_named(tmp_path: Path, embedded: bool)
 
 
 def test_scored_tasks_are_judged_for_each_driver(tmp_path: Path) -> None:
-    """Under the module's name; a criterion of a task without one replaces it for all modules, with one for that one."""
-    tasks = [done("READ", 1, 5, protocol=module) for module in ("imap", "fake")] + [done("SEND", 1, 5)]
+    """Under the driver's name; a criterion without a driver replaces it for all, one with a driver for that one."""
+    tasks = [done("READ", 1, 5, protocol=driver) for driver in ("imap", "fake")] + [done("SEND", 1, 5)]
     common: dict[str, Limits | None] = {"tasks.scored.done_share": {"min": 0.98}}
     named = {"imap.tasks.READ", "imap.tasks.SEND", "fake.tasks.READ"}
 

@@ -289,7 +289,7 @@ def test_copies_beyond_the_first_are_duplicates(
 def test_mail_is_missing_only_if_users_waited_for_it(tmp_path: Path) -> None:
     """An engine waited for mail until the tenth second: of what it never saw, for the first message all of the drain.
 
-    The others came later, from a machine that had lost its station: it is unknown if they arrived.
+    The others came later, from a machine that had lost its controller: it is unknown if they arrived.
     """
     log = sample_log(
         tmp_path / "c1.1.tlog",

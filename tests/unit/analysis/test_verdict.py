@@ -215,7 +215,7 @@ CASES: list[tuple[Change, str, tuple[Finding, ...]]] = [
         "valid",
         (),
     ),
-    # Client modules are judged each for itself
+    # Each driver is judged by itself
     (
         with_facts(drivers=driver(task()) | driver(task(ok=3), name="aioimaplib")),
         "invalid",

@@ -102,9 +102,9 @@ class Unanswered(InMemoryMailbox):
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_unanswered_commands_with_an_effect_are_no_fault(tmp_path: Path, seed: int) -> None:
-    def wrap(module: InMemoryDriver) -> InMemoryDriver:
-        module.mailbox_type = Unanswered
-        return module
+    def wrap(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.mailbox_type = Unanswered
+        return driver
 
     lived = run(tmp_path, seed, wrap=wrap)
     faults, totals = audited(lived, tmp_path)
@@ -220,9 +220,9 @@ def loses(command: str, failure: TaskFailed) -> type[Lying]:
 def test_mail_lost_by_a_failing_command_is_found(tmp_path: Path, command: str, failure: TaskFailed) -> None:
     server = loses(command, failure)
 
-    def wrap(module: InMemoryDriver) -> InMemoryDriver:
-        module.mailbox_type = server
-        return module
+    def wrap(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.mailbox_type = server
+        return driver
 
     faults, _ = audited(run(tmp_path, wrap=wrap), tmp_path)
     assert [fault.code for _, fault in faults] == [Code.MAIL_LOST] * server.lost  # type: ignore[attr-defined]
@@ -248,9 +248,9 @@ def test_mail_lost_by_a_failing_command_is_found(tmp_path: Path, command: str, f
 def test_each_server_fault_has_its_code(
     tmp_path: Path, server: type[InMemoryMailbox], codes: set[Code], folders: set[str] | None
 ) -> None:
-    def wrap(module: InMemoryDriver) -> InMemoryDriver:
-        module.mailbox_type = server
-        return module
+    def wrap(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.mailbox_type = server
+        return driver
 
     faults, _ = audited(run(tmp_path, wrap=wrap), tmp_path)
     found = Counter(fault.code.id for _, fault in faults)
@@ -419,7 +419,7 @@ def test_users_with_incomplete_records_are_not_judged(tmp_path: Path) -> None:
         replace(source, engine=name, users=len(assignment), assignment=assignment)
         for name, assignment in (("0", Assignment(3, 1, 1, 2)), ("1", Assignment(3, 1, 2, 4)))
     )
-    for mailbox in lived.module.mailboxes.values():
+    for mailbox in lived.driver.mailboxes.values():
         mailbox.folder(SENT_ITEMS).messages.clear()
     for sources, unjudged in (
         ([one, others], 0),

@@ -1,4 +1,4 @@
-"""Collecting what machine processes have left: whole, once, and nothing but that."""
+"""Collecting the files that workers have left: completely, once, and no others."""
 
 import asyncio
 import fcntl
@@ -217,7 +217,7 @@ def test_a_full_disk_at_the_controller_leaves_the_files_on_the_client(runs: Path
 
 
 def test_a_log_that_still_grows_is_kept_and_collected_later(runs: Path, out: Path) -> None:
-    """A log that grows meanwhile, by an engine whose machine process was killed, is kept and comes later."""
+    """A log that grows meanwhile, by an engine whose worker was killed, is kept and collected later."""
     log = runs / RUN / "logs/one.1.tlog"
     more = os.urandom(PIECE_BYTES + 1)
 

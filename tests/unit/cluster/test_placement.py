@@ -20,10 +20,12 @@ def joined(name: str, **changes: object) -> ConnectedClient:
 
 def test_users_and_engines_go_by_cores() -> None:
     """A client without users is left out; everybody is with one engine of one client."""
-    hands = assign_users(50, [joined("a", cores=1), joined("b", cores=4)])
-    assert {name: sum(map(len, mine)) for name, mine in hands.items()} == {"a": 10, "b": 40}
-    assert {name: len(mine) for name, mine in hands.items()} == {"a": 1, "b": 4}
-    assert sorted(user for mine in hands.values() for hand in mine for user in hand) == list(range(1, 51))
+    assignments = assign_users(50, [joined("a", cores=1), joined("b", cores=4)])
+    assert {name: sum(map(len, mine)) for name, mine in assignments.items()} == {"a": 10, "b": 40}
+    assert {name: len(mine) for name, mine in assignments.items()} == {"a": 1, "b": 4}
+    assert sorted(user for mine in assignments.values() for assignment in mine for user in assignment) == list(
+        range(1, 51)
+    )
     assert list(assign_users(2, [joined("a", cores=1), joined("b", cores=1000)])) == ["b"]
 
 

@@ -13,8 +13,8 @@ class Ends:
     """Two ends, and what is on its way between them by the connection that they have."""
 
     def __init__(self) -> None:
-        self.heard: tuple[list[bytes], list[bytes]] = ([], [])
-        self.ends = (ReliableChannel(self.heard[0].append), ReliableChannel(self.heard[1].append))
+        self.received: tuple[list[bytes], list[bytes]] = ([], [])
+        self.ends = (ReliableChannel(self.received[0].append), ReliableChannel(self.received[1].append))
         self.ways: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # to each end
 
     def connect(self, late: tuple[int, int] = (0, 0)) -> None:
@@ -74,10 +74,10 @@ def test_each_line_is_delivered_once_and_in_order(steps: list[tuple[str, int, in
         else:
             both.ends[first].beat()
         for at in (0, 1):
-            assert both.heard[1 - at] == said[at][: len(both.heard[1 - at])]
+            assert both.received[1 - at] == said[at][: len(both.received[1 - at])]
     both.connect()
     both.settle()
-    assert both.heard == (said[1], said[0])
+    assert both.received == (said[1], said[0])
     assert all(end.all_acknowledged for end in both.ends)
 
 
@@ -92,7 +92,7 @@ def test_only_the_newest_replaceable_line_is_sent() -> None:
     both.ends[0].send(b"passing 10\n", replaceable=True)
     both.ends[0].send(b"passing 11\n", replaceable=True)
     both.settle()
-    assert both.heard[1] == [
+    assert both.received[1] == [
         *(b"lasting %d\n" % number for number in range(10)),
         b"passing 9\n",
         b"passing 10\n",
@@ -101,7 +101,7 @@ def test_only_the_newest_replaceable_line_is_sent() -> None:
 
 
 def test_unacknowledged_lines_are_bounded() -> None:
-    """Of a thousand lines to an end that hears nothing, a connection carries few; the rest when it hears again."""
+    """Of a thousand lines to an end that reads nothing, few are sent, and the rest once it reads again."""
     both = Ends()
     both.connect()
     both.settle()
@@ -110,7 +110,7 @@ def test_unacknowledged_lines_are_bounded() -> None:
     assert len(both.ways[1]) == MOST_UNACKNOWLEDGED
     assert not both.ends[0].all_acknowledged
     both.settle()
-    assert both.heard[1] == [b"%d\n" % number for number in range(1000)]
+    assert both.received[1] == [b"%d\n" % number for number in range(1000)]
 
 
 def test_a_line_may_hold_any_byte_but_its_end() -> None:
@@ -119,7 +119,7 @@ def test_a_line_may_hold_any_byte_but_its_end() -> None:
     both.connect()
     both.ends[1].send(b"heard 7 1 \n")
     both.settle()
-    assert both.heard[0] == [b"heard 7 1 \n"]
+    assert both.received[0] == [b"heard 7 1 \n"]
 
 
 WRONG = [b"heard 3\n", b"heard -1\n", b"3 x\n", b"heard\n", b"\n", b"x y\n", b"heard 0\n", b"1_0 x\n", b"\xff x\n"]
@@ -127,7 +127,7 @@ WRONG = [b"heard 3\n", b"heard -1\n", b"3 x\n", b"heard\n", b"\n", b"x y\n", b"h
 
 @pytest.mark.parametrize("line", [*WRONG, b"9" * 400 + b" x\n", b"heard " + b"9" * 5000 + b"\n"])
 def test_lines_of_another_channel_are_rejected(line: bytes) -> None:
-    """It has said two lines, of which one was heard, and has heard one. The refusal is a short line."""
+    """It has sent two lines, of which one has arrived, and has received one. The refusal is a short line."""
     both = Ends()
     both.connect()
     both.settle()

@@ -96,7 +96,7 @@ def test_only_the_load_phase_is_judged(phase: str) -> None:
 
 
 def test_users_of_engines_that_never_reported_are_lost_too() -> None:
-    """The share is of the scenario's users, not of those that are heard of."""
+    """The share is of the scenario's users, not of those that have reported."""
     half = ended(AbortOn(lost_users=0.4), lambda second: replace(at(second, users_on=50), users=50))
     assert half == (30, "50 % of the users without a session over 30 s, at most 40 %")
 

@@ -91,13 +91,13 @@ def test_a_slow_disk_delays_no_user(tmp_path: Path) -> None:
     """While a write waits, the engine's loop goes on; the log that comes out of it is whole."""
     scenario = scenario_of(tmp_path, (quiet(browse={"per_day": 20}), 2), day="2s", ramp_up="10ms")
     workload = Workload(scenario)
-    module = open_driver("fake", NOWHERE, workload=workload, contents=contents(), service_s=0.001)
+    driver = open_driver("fake", NOWHERE, workload=workload, contents=contents(), service_s=0.001)
     log = SlowLog(tmp_path / "a.tlog", HEADER, MonotonicClock().now_ns())
     log.shown, log.waited = threading.Event(), []
 
     async def run() -> None:
         with (tmp_path / "events.jsonl").open("w") as told:
-            load = EngineLoad(workload, range(1, 3), {"fake": module}, contents(), "run-1")
+            load = EngineLoad(workload, range(1, 3), {"fake": driver}, contents(), "run-1")
             records = EngineRecords(
                 log, Events(told), lambda snapshot: log.shown.set() if snapshot.phase == "work" else None
             )

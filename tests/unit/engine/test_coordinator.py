@@ -32,7 +32,7 @@ def test_engines_start_together(tmp_path: Path) -> None:
     os.mkfifo(gate)  # opening waits for the other end: the second engine is ready after the first has reported ready
     first = READY + f"open({str(gate)!r}, 'w').close(); " + GOOD.removeprefix(READY)
     done = Conducted(tmp_path, first, f"open({str(gate)!r}).read(); " + GOOD).run()
-    first, second = done.heard(1), done.heard(2)
+    first, second = done.received(1), done.received(2)
     assert [kind for kind, _ in first] == ["log on", "start", "drain", "drained"]
     assert first == second
     assert before_ns < dict(first)["start"] < time.monotonic_ns() + 1e9
@@ -40,15 +40,15 @@ def test_engines_start_together(tmp_path: Path) -> None:
 
 
 def test_accepted_mail_is_reported_to_the_recipients_engine_only(tmp_path: Path) -> None:
-    """Users 1 and 5 are of the first engine, 2 and 6 of the second, 3 of the third, which need not hear of others'."""
-    hands = [Assignment(6, CIRCLE // 4, at * CIRCLE // 4, (at + 1) * CIRCLE // 4) for at in (1, 2, 3)]
+    """Users 1 and 5 are of the first engine, 2 and 6 of the second, 3 of the third, which gets no others'."""
+    assignments = [Assignment(6, CIRCLE // 4, at * CIRCLE // 4, (at + 1) * CIRCLE // 4) for at in (1, 2, 3)]
     sends = ON + "say(accepted=[['a', 2], ['b', 1], ['c', 6]]); hear('accepted'); "
     sends += FINISHED + "snapshot('drain', 0, 1)"
     sees = ON + "n = len(hear('accepted')); " + FINISHED + "snapshot('drain', 0, n)"
-    done = Conducted(tmp_path, sends + DRAINED, sees + DRAINED, GOOD, hands=hands).run()
-    assert dict(done.heard(2))["accepted"] == [["a", 2], ["c", 6]]
-    assert dict(done.heard(1))["accepted"] == [["b", 1]]
-    assert "accepted" not in dict(done.heard(3))
+    done = Conducted(tmp_path, sends + DRAINED, sees + DRAINED, GOOD, assignments=assignments).run()
+    assert dict(done.received(2))["accepted"] == [["a", 2], ["c", 6]]
+    assert dict(done.received(1))["accepted"] == [["b", 1]]
+    assert "accepted" not in dict(done.received(3))
 
 
 def test_engines_drain_until_all_mail_is_seen(tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_engines_drain_until_all_mail_is_seen(tmp_path: Path) -> None:
     sees = ON + "hear('accepted'); " + FINISHED + "hear('accepted'); "
     sees += f"snapshot('drain', 0, 0); {twice}snapshot('drain', 4, 5); {twice}snapshot('drain', 0, 6)"
     done = Conducted(tmp_path, sends, sees + DRAINED).run()
-    heard = [kind for kind, _ in done.heard(2)]
-    assert heard == ["log on", "start", "accepted", "drain", *["accepted"] * 5, "drained"]
+    received = [kind for kind, _ in done.received(2)]
+    assert received == ["log on", "start", "accepted", "drain", *["accepted"] * 5, "drained"]
 
 
 def test_no_engine_drains_while_another_may_send(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_others_go_on_without_an_engine_that_dies(tmp_path: Path, before: st
     done = Conducted(tmp_path, GOOD, before + death).run()
     (lost,) = done.said("engine lost")
     assert (lost["engine"], lost["users"], lost["why"]) == ("2", 2, why)
-    assert [kind for kind, _ in done.heard(1)] == ["log on", "start", "drain", "drained"]
+    assert [kind for kind, _ in done.received(1)] == ["log on", "start", "drain", "drained"]
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_an_engine_that_sends_a_malformed_line_is_lost(tmp_path: Path, before: s
     done = Conducted(tmp_path, GOOD, before + said + "; time.sleep(1000)").run()
     (lost,) = done.said("engine lost")
     assert lost["engine"] == "2" and why in lost["why"], lost
-    assert [kind for kind, _ in done.heard(1)] == ["log on", "start", "drain", "drained"]
+    assert [kind for kind, _ in done.received(1)] == ["log on", "start", "drain", "drained"]
 
 
 def test_a_silent_engine_is_given_up(tmp_path: Path) -> None:
@@ -123,14 +123,14 @@ def test_a_silent_engine_is_given_up(tmp_path: Path) -> None:
     (lost,) = done.said("engine lost")
     assert lost["engine"] == "2"
     assert lost["why"].startswith("sent nothing for")
-    assert dict(done.heard(1))["drained"] is True
+    assert dict(done.received(1))["drained"] is True
 
 
 def test_a_silent_machine_is_given_up(tmp_path: Path) -> None:
     """Before the log-on one that may take minutes to be ready is lost after some seconds, if it does not beat."""
     users = [Assignment(4, 1, 1, 3), Assignment(4, 1, 3, 5)]
     scenario = scenario_of(tmp_path / "scenario", (QUIET, 4))
-    parts = [Begin(scenario, NOWHERE, hand, "", {"engine": str(at)}) for at, hand in enumerate(users, 1)]
+    parts = [Begin(scenario, NOWHERE, assignment, "", {"engine": str(at)}) for at, assignment in enumerate(users, 1)]
     out, lost_at_s = io.StringIO(), []
     ways: dict[str, list[bytes]] = {}
 
@@ -220,10 +220,10 @@ def test_a_run_without_engines_fails(tmp_path: Path) -> None:
 
 
 def test_stop_reaches_engines_that_were_not_ready(tmp_path: Path) -> None:
-    """Told to stop while they are starting, engines hear it as soon as they can, and there is no common start."""
+    """A stop during their start reaches the engines as soon as they can read it, and there is no common start."""
     stopped = "hear('stop'); say(over=True)"
     done = Conducted(tmp_path, READY + stopped, READY + stopped).run(stop=True)
-    assert "start" not in dict(done.heard(1)) | dict(done.heard(2))
+    assert "start" not in dict(done.received(1)) | dict(done.received(2))
 
 
 def test_the_number_of_engines_follows_cores_and_users() -> None:

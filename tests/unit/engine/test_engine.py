@@ -247,9 +247,9 @@ class BusyOnce(Hiding):
 def test_unannounced_mail_is_found_at_the_end(tmp_path: Path, mailbox: type[Hiding]) -> None:
     """Once each, also if later mail was listed before. It is counted, and not lost; a refused look is made again."""
 
-    def hiding(module: InMemoryDriver) -> InMemoryDriver:
-        module.mailbox_type, module.post = mailbox, every_tenth(module, hide)
-        return module
+    def hiding(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.mailbox_type, driver.post = mailbox, every_tenth(driver, hide)
+        return driver
 
     lived = live(day_of(tmp_path, (SENDER, 10)), tmp_path, wrap=hiding)
     hidden = [mail["message"] for mail in lived.mails("accepted")][EVERY - 1 :: EVERY]
@@ -270,9 +270,9 @@ class Busy(Hiding):
 
 
 def test_users_whose_last_listing_is_refused_are_named(tmp_path: Path) -> None:
-    def hiding(module: InMemoryDriver) -> InMemoryDriver:
-        module.mailbox_type, module.post = Busy, every_tenth(module, hide)
-        return module
+    def hiding(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.mailbox_type, driver.post = Busy, every_tenth(driver, hide)
+        return driver
 
     lived = live(day_of(tmp_path, (SENDER, 10)), tmp_path, wrap=hiding)
     hidden = {mail["user"] for mail in lived.mails("accepted")} - {0}
@@ -290,15 +290,15 @@ def test_mail_of_unknown_senders_is_counted(tmp_path: Path, initialise: str) -> 
     """Each automatic reply once, unless it is unknown what was there before."""
     sent: list[MailInMemory] = []
 
-    def answering(module: InMemoryDriver) -> InMemoryDriver:
+    def answering(driver: InMemoryDriver) -> InMemoryDriver:
         def post(mail: MailInMemory, users: tuple[int, ...]) -> None:
-            module.arrive(mail, users)
+            driver.arrive(mail, users)
             sent.append(mail)
             assert mail.tag is not None
-            module.arrive(parse_mail(AWAY % mail.message_id.strip("<>").encode()), [mail.tag.sender])
+            driver.arrive(parse_mail(AWAY % mail.message_id.strip("<>").encode()), [mail.tag.sender])
 
-        module.post = post
-        return module
+        driver.post = post
+        return driver
 
     lived = live(scenario_of(tmp_path, (SENDER, 2), initialise=initialise), tmp_path, wrap=answering)
     found = {one.code: one.values for one in summarise([lived.log]).verdict.warnings}
@@ -315,12 +315,12 @@ def test_lists_that_leave_out_the_sender_are_not_waited_for(tmp_path: Path) -> N
     scenario = day_of(tmp_path, (profile, 6), lists={"count": 1, "size": {"min": 4, "average": 4, "max": 4}})
 
     def leaving_out(but_for: int) -> Callable[[Engine, InMemoryDriver], Awaitable[None]]:
-        async def during(_: Engine, module: InMemoryDriver) -> None:
+        async def during(_: Engine, driver: InMemoryDriver) -> None:
             def post(mail: MailInMemory, users: Sequence[int]) -> None:
                 sender = mail.tag.sender if mail.tag else 0
-                module.arrive(mail, [user for user in users if user != sender or user == but_for])
+                driver.arrive(mail, [user for user in users if user != sender or user == but_for])
 
-            module.post = post
+            driver.post = post
 
         return during
 
@@ -345,8 +345,8 @@ def test_a_session_lost_while_idle_is_replaced(tmp_path: Path) -> None:
     """At once; what came meanwhile is found; what was due meanwhile waited for the server."""
     scenario = day_of(tmp_path, (SENDER, 2))
 
-    async def during(engine: Engine, module: InMemoryDriver) -> None:
-        box = module.mailboxes[1]
+    async def during(engine: Engine, driver: InMemoryDriver) -> None:
+        box = driver.mailboxes[1]
         await asyncio.sleep(60)
         for _ in range(100):
             if engine.users[0].performing is None:
@@ -499,7 +499,7 @@ def test_log_off_deletes_loadsims_mail_only(tmp_path: Path) -> None:
     """Deleted Items lose loadsim's mail and nothing else; without that row of the profile, nothing at all."""
     foreign = b"From: somebody@elsewhere.test\r\nTo: user00001@loadsim.test\r\nSubject: mine\r\n\r\nkeep me\r\n"
 
-    async def during(engine: Engine, module: InMemoryDriver) -> None:
+    async def during(engine: Engine, driver: InMemoryDriver) -> None:
         await asyncio.sleep(30)
         for user in engine.users:
             await user.mail.mailbox.append("Deleted Items", foreign)
@@ -508,7 +508,7 @@ def test_log_off_deletes_loadsims_mail_only(tmp_path: Path) -> None:
     for empty in (True, False):
         profile = quiet(empty_deleted_items_on_log_off=empty)
         lived = live(day_of(tmp_path, (profile, 2)), tmp_path, during=during)
-        box = lived.module.mailboxes[1]
+        box = lived.driver.mailboxes[1]
         left[empty] = len(box.folder("Deleted Items").messages)
         assert len(lived.mails("expunged", user=1)) == (1 if empty else 0)
     assert left == {True: 1, False: 2}
@@ -567,7 +567,7 @@ def test_a_stop_before_the_common_start_ends_the_engine(tmp_path: Path) -> None:
 
 
 class Late(StandaloneControl):
-    """For an engine that hears of the common start three seconds after it."""
+    """For an engine that gets the common start three seconds after it."""
 
     async def common_start(self) -> int:
         return await super().common_start() - 3 * S
@@ -658,7 +658,7 @@ def test_events_have_no_contents_and_no_passwords(tmp_path: Path) -> None:
     text = str(lived.events)
     for user in (1, 2):
         assert lived.scenario.account(user).password not in text
-        box = lived.module.mailboxes[user]
+        box = lived.driver.mailboxes[user]
         inbox = box.folder("INBOX")
         subjects = {box.header(inbox, uid).subject for uid in inbox.messages}
         assert subjects

@@ -18,9 +18,9 @@ def test_a_single_callback_runs_at_once() -> None:
     """A callback alone does not wait for the loop; in the next iteration another one may run."""
 
     async def run() -> None:
-        turnstile, gone = FairQueue(), list[int]()
+        queue, gone = FairQueue(), list[int]()
         for turn in range(3):
-            turnstile.enter(lambda turn=turn: gone.append(turn))  # type: ignore[misc]
+            queue.enter(lambda turn=turn: gone.append(turn))  # type: ignore[misc]
             assert gone == list(range(turn + 1))
             await asyncio.sleep(0)
 
@@ -33,13 +33,13 @@ def test_queued_callbacks_run_in_order_between_other_work(crowds: list[int]) -> 
     """With any number of callbacks in any iterations, one runs per iteration, in order, and none is forgotten."""
 
     async def run() -> None:
-        turnstile, gone = FairQueue(), list[int]()
+        queue, gone = FairQueue(), list[int]()
         in_turn: list[int] = []
         came = 0
         for crowd in [*crowds, *[0] * (sum(crowds) + 1)]:
             before = len(gone)
             for number in range(came, came + crowd):
-                turnstile.enter(lambda number=number: gone.append(number))  # type: ignore[misc]
+                queue.enter(lambda number=number: gone.append(number))  # type: ignore[misc]
             came += crowd
             await asyncio.sleep(0)
             in_turn.append(len(gone) - before)
@@ -58,9 +58,9 @@ def test_queued_callbacks_yield_to_other_processes(monkeypatch: pytest.MonkeyPat
 
     async def run(crowd: int) -> list[str]:
         seen.clear()
-        turnstile = FairQueue()
+        queue = FairQueue()
         for _ in range(crowd):
-            turnstile.enter(lambda: seen.append("gone"))
+            queue.enter(lambda: seen.append("gone"))
         for _ in range(crowd + 1):
             await asyncio.sleep(0)
         return seen

@@ -30,7 +30,7 @@ AHEAD_NS = 3600 * 10**9
 
 
 class Machine:
-    """A machine's pool of scripted engines, in a task of ours; the station's channel to it and its part of the run."""
+    """A machine's scripted engines in a task; the controller's channel to it, and its part of the run."""
 
     def __init__(self, place: Path, name: str, first: int, users: int, acts: Sequence[str], ahead_ns: int = 0) -> None:
         """Two users for each act, from user `first` on."""
@@ -124,7 +124,7 @@ class Machine:
     def early_end(self) -> EarlyEnd | None:
         return self._leader.early_end
 
-    def heard(self, engine: int) -> list[tuple[str, Any]]:
+    def received(self, engine: int) -> list[tuple[str, Any]]:
         return [read_line(line) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
 
 
@@ -141,10 +141,10 @@ def conduct(
         return await part.open()
 
     async def main() -> None:
-        station = Coordinator(machines, Events(out), watch, open_channel=open_channel)
+        controller = Coordinator(machines, Events(out), watch, open_channel=open_channel)
         if stop:
-            asyncio.get_running_loop().call_soon(station.stop, end)
-        await asyncio.wait_for(station.run(), PATIENCE_S)
+            asyncio.get_running_loop().call_soon(controller.stop, end)
+        await asyncio.wait_for(controller.run(), PATIENCE_S)
 
     asyncio.run(main())
     return [json.loads(line) for line in out.getvalue().splitlines()]
@@ -159,9 +159,9 @@ def test_engines_of_all_machines_start_together(tmp_path: Path) -> None:
     one = Machine(tmp_path, "one", 1, 6, [first, GOOD])
     two = Machine(tmp_path, "two", 5, 6, [last], AHEAD_NS)
     events = conduct(one, two)
-    assert [kind for kind, _ in one.heard(1)] == ["log on", "start", "drain", "drained"]
-    assert one.heard(1) == one.heard(2)
-    assert dict(two.heard(1))["start"] - dict(one.heard(1))["start"] == AHEAD_NS
+    assert [kind for kind, _ in one.received(1)] == ["log on", "start", "drain", "drained"]
+    assert one.received(1) == one.received(2)
+    assert dict(two.received(1))["start"] - dict(one.received(1))["start"] == AHEAD_NS
     assert {one.ready, two.ready} == {os.getpid()}
     ready = {(event["client"], event["engine"]) for event in events if event["event"] == "engine ready"}
     assert ready == {("one", "1"), ("one", "2"), ("two", "1")}
@@ -199,7 +199,7 @@ def test_machines_record_what_ended_the_run(tmp_path: Path) -> None:
 
 
 def test_a_stopped_machine_waits_for_no_other(tmp_path: Path) -> None:
-    """Stopped where it is, while the station still waits for another machine, it ends; the other one goes on."""
+    """Stopped where it is, while the controller still waits for another machine, it ends; the other one goes on."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     one = Machine(tmp_path, "one", 1, 4, [READY + "hear('log on'); say(on=True); hear('stop'); say(over=True)"])
@@ -209,6 +209,6 @@ def test_a_stopped_machine_waits_for_no_other(tmp_path: Path) -> None:
     with gate.open("r+b", buffering=0) as opened:
         one.at_end = lambda: opened.write(b"x")
         conduct(one, two)
-    assert [kind for kind, _ in one.heard(1)] == ["log on", "stop"]
-    assert [kind for kind, _ in two.heard(1)] == ["log on", "start", "drain", "drained"]
+    assert [kind for kind, _ in one.received(1)] == ["log on", "stop"]
+    assert [kind for kind, _ in two.received(1)] == ["log on", "start", "drain", "drained"]
     assert one.lost is None

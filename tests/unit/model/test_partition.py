@@ -20,15 +20,15 @@ def test_each_user_is_assigned_to_one_engine(users: int, data: st.DataObject) ->
     Multiples of the golden ratio stray from that by a few, in runs of any length; draws would stray by dozens.
     """
     engines = data.draw(st.integers(1, min(users, 20)))
-    hands = divide(users, engines)
-    assert sorted(user for hand in hands for user in hand) == list(range(1, users + 1))
+    assignments = divide(users, engines)
+    assert sorted(user for assignment in assignments for user in assignment) == list(range(1, users + 1))
     first = data.draw(st.integers(1, users))
     last = data.draw(st.integers(first, users))
-    for hand in hands:
-        own = list(hand)
+    for assignment in assignments:
+        own = list(assignment)
         assert own == sorted(own)
-        assert len(hand) == len(own)
-        assert abs(len(hand) - users / engines) < 1
+        assert len(assignment) == len(own)
+        assert abs(len(assignment) - users / engines) < 1
         assert abs(sum(first <= user <= last for user in own) - (last - first + 1) / engines) < 6
 
 
@@ -37,10 +37,10 @@ def test_each_engine_has_its_share_of_each_profile(engines: int) -> None:
     """Profiles that come around every three users, with engines that do so, too."""
     groups = ", ".join(f"{{profile: loadsim-5.0/{name}, users: 300}}" for name in ("light", "medium", "heavy"))
     population = Population(load_scenario("quickstart", [f"topology=[{groups}]"]))
-    for hand in divide(900, engines):
-        profiles = Counter(population.group(user).profile.name for user in hand)
+    for assignment in divide(900, engines):
+        profiles = Counter(population.group(user).profile.name for user in assignment)
         assert len(profiles) == 3
-        assert all(abs(users - len(hand) / 3) < 10 for users in profiles.values())
+        assert all(abs(users - len(assignment) / 3) < 10 for users in profiles.values())
 
 
 @pytest.mark.parametrize("nobody", [0, -1, 8, CIRCLE + 1, "1", 1.5, None])
@@ -54,10 +54,10 @@ def test_an_assignment_holds_no_number_beyond_the_users(nobody: object) -> None:
 @given(st.integers(1, 300), st.integers(1, CIRCLE), st.integers(0, CIRCLE), st.integers(0, CIRCLE), st.integers(1, 9))
 def test_blocks_hold_the_users_of_the_rule(users: int, step: int, begin: int, end: int, block: int) -> None:
     """Users of any block size come in order; each is a Python int, which JSON takes."""
-    hand = Assignment(users, step, begin, end)
+    assignment = Assignment(users, step, begin, end)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(partition, "BLOCK", block)
-        own = list(hand)
-        assert own == [user for user in range(1, users + 1) if user in hand]
-        assert len(hand) == len(own)
+        own = list(assignment)
+        assert own == [user for user in range(1, users + 1) if user in assignment]
+        assert len(assignment) == len(own)
         assert {type(user) for user in own} <= {int}

@@ -109,10 +109,10 @@ def converse(
     scenario = scenario_of(place, (quiet(start_state={"inbox": 2}), 2))
 
     async def main(clock: VirtualLoop) -> int:
-        module = InMemoryDriver(Workload(scenario), contents(), pace=pace)
+        driver = InMemoryDriver(Workload(scenario), contents(), pace=pace)
         ears = [VirtualEar(clock), VirtualEar(clock)]
-        sessions = [module.session(scenario.account(at + 1), ear) for at, ear in enumerate(ears)]
-        await talk(module, sessions, ears)
+        sessions = [driver.session(scenario.account(at + 1), ear) for at, ear in enumerate(ears)]
+        await talk(driver, sessions, ears)
         return clock.now_ns()
 
     return run_virtual(main)
@@ -136,12 +136,12 @@ def message(to: int) -> tuple[str, list[str], bytes]:
 def test_another_users_reference_is_an_internal_error(tmp_path: Path) -> None:
     """No server refused it: it is not recorded as a failure of the task."""
 
-    async def talk(module: InMemoryDriver, sessions: list[Any], _: list[VirtualEar]) -> None:
+    async def talk(driver: InMemoryDriver, sessions: list[Any], _: list[VirtualEar]) -> None:
         box: Mailbox = sessions[1].mailbox
         await box.log_on()
         with pytest.raises(TypeError):
             await box.structure("a stranger's reference")
-        assert module.mailboxes[2] is box
+        assert driver.mailboxes[2] is box
 
     converse(tmp_path, talk)
 

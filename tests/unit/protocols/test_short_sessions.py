@@ -91,9 +91,9 @@ def test_a_tasks_time_includes_log_on_and_not_log_off(tmp_path: Path) -> None:
     assert took["SEND"] == {round((one["ended_ns"] - one["started_ns"]) * 1e-9, 3) for one in kept.tasks("SEND")}
 
 
-def _paced(module: InMemoryDriver) -> InMemoryDriver:
-    module.pace = lambda *_: COMMAND_S
-    return module
+def _paced(driver: InMemoryDriver) -> InMemoryDriver:
+    driver.pace = lambda *_: COMMAND_S
+    return driver
 
 
 def test_each_view_is_one_session(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_users_look_for_mail_before_processing_the_inbox(tmp_path: Path) -> None
 def failing(outcome: TaskFailed, command: str, during: str | None, times: int = 1) -> During:
     """Fail the first commands of this name while user 1 performs this task (None: between tasks), after the start."""
 
-    async def begin(engine: Engine, module: InMemoryDriver) -> None:
+    async def begin(engine: Engine, driver: InMemoryDriver) -> None:
         left = times
 
         def fault(user: int, name: str, _: int) -> Exception | None:
@@ -209,7 +209,7 @@ def failing(outcome: TaskFailed, command: str, during: str | None, times: int = 
                 return outcome
             return None
 
-        module.fault = fault
+        driver.fault = fault
         await asyncio.Event().wait()
 
     return begin
@@ -235,7 +235,7 @@ def test_every_failure_is_counted_once(tmp_path: Path) -> None:
     """Commands fail all over the first 400 s: each failure is that of one task or one between tasks, none is both."""
     failed: Counter[tuple[str, str, str]] = Counter()  # task or IDLE, outcome, protocol
 
-    async def begin(engine: Engine, module: InMemoryDriver) -> None:
+    async def begin(engine: Engine, driver: InMemoryDriver) -> None:
         given = 0
 
         def fault(user: int, name: str, _: int) -> Exception | None:
@@ -249,7 +249,7 @@ def test_every_failure_is_counted_once(tmp_path: Path) -> None:
                 failed[engine.users[user - 1].performing or "IDLE", failure.outcome, name.partition(" ")[0]] += 1
             return failure
 
-        module.fault = fault
+        driver.fault = fault
         await asyncio.Event().wait()
 
     lived = lived_by(tmp_path, EVERYTHING, during=begin, limit_s=2.0)

@@ -19,7 +19,7 @@ from loadsim.provisioning.sessions import visit
 
 REPORT = b'Content-Type: multipart/report; boundary="b"; report-type=delivery-status\r\n\r\n'
 RETURNED = own_message(1).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
-EVIDENCE = MessageTag("r1", 2, "n2.1", "ups1K", 1, "0" * 16)
+TAG = MessageTag("r1", 2, "n2.1", "ups1K", 1, "0" * 16)
 
 
 @dataclass
@@ -109,11 +109,11 @@ def test_any_bytes_are_a_header(noise: bytes, at: int, in_head: bool) -> None:
 def test_only_senders_and_ids_of_loadsim_are_its_own(sender: str, message_id: str) -> None:
     """From and Message-ID must both be those of loadsim."""
     right = (f"b@{DOMAIN}", f"<n2.1.r1@{DOMAIN}>")
-    assert vouched(EVIDENCE, *right, DOMAIN)
-    assert not vouched(EVIDENCE, sender, message_id, DOMAIN)
-    assert not vouched(EVIDENCE, right[0], message_id, DOMAIN)
-    assert not vouched(EVIDENCE, f"b@sub.{DOMAIN}", right[1], DOMAIN)
-    assert not vouched(EVIDENCE, f"b@{DOMAIN}.evil.test", right[1], DOMAIN)
+    assert vouched(TAG, *right, DOMAIN)
+    assert not vouched(TAG, sender, message_id, DOMAIN)
+    assert not vouched(TAG, right[0], message_id, DOMAIN)
+    assert not vouched(TAG, f"b@sub.{DOMAIN}", right[1], DOMAIN)
+    assert not vouched(TAG, f"b@{DOMAIN}.evil.test", right[1], DOMAIN)
 
 
 @pytest.mark.system

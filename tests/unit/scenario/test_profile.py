@@ -274,7 +274,7 @@ def test_a_profile_starts_from_another(tmp_path: Path) -> None:
     assert busy.calculated is None
 
 
-def test_a_profile_starts_from_a_file_beside_it_and_may_state_its_own_load(tmp_path: Path) -> None:
+def test_a_profile_starts_from_a_file_next_to_it_and_may_state_its_own_load(tmp_path: Path) -> None:
     """`from:` is relative to the file that says it; a calculated load of its own is kept."""
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "base.yaml").write_text("name: base\nfrom: loadsim-5.0/light\nbrowse: {per_day: 1}\n")

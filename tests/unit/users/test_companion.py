@@ -68,8 +68,8 @@ def lived_by(place: Path, profile: dict[str, Any] = SENDS, poll_s: float | None 
     opened: list[CompanionDriver] = options.pop("opened", [])
     stale = options.pop("stale", False)
 
-    def companions(module: InMemoryDriver) -> dict[str, list[CompanionDriver]]:
-        opened.append(CompanionDriver(module, poll_s, stale))
+    def companions(driver: InMemoryDriver) -> dict[str, list[CompanionDriver]]:
+        opened.append(CompanionDriver(driver, poll_s, stale))
         return {"fake": opened}
 
     lived = live(scenario_of(place, (profile, 3), day=f"{DAY_S}s"), place, companions=companions, **options)
@@ -109,7 +109,7 @@ def essence(lived: Lived) -> list[tuple[Any, ...]]:
 def failing(outcome: TaskFailed, command: str, times: int = 1) -> During:
     """Fail the first commands of this name that user 1's companion sends after the common start."""
 
-    async def begin(engine: Engine, module: InMemoryDriver) -> None:
+    async def begin(engine: Engine, driver: InMemoryDriver) -> None:
         left = times
 
         def fault(user: int, name: str, _: int) -> Exception | None:
@@ -120,7 +120,7 @@ def failing(outcome: TaskFailed, command: str, times: int = 1) -> During:
                 return outcome
             return None
 
-        module.fault = fault
+        driver.fault = fault
         await asyncio.Event().wait()
 
     return begin
@@ -198,7 +198,7 @@ def test_a_session_that_breaks_between_commands_is_counted_once(tmp_path: Path) 
     """The observer gets the loss; the mail that came meanwhile is listed after the next log-on."""
     opened: list[CompanionDriver] = []
 
-    async def break_off(engine: Engine, module: InMemoryDriver) -> None:
+    async def break_off(engine: Engine, driver: InMemoryDriver) -> None:
         await asyncio.sleep(100)
         opened[0].mailboxes[1].break_off(ServerLost("BYE"))
         await asyncio.Event().wait()
@@ -251,8 +251,8 @@ def test_a_silent_server_does_not_delay_the_runs_end(tmp_path: Path, poll_s: flo
     def pace(user: int, _: str, begin_ns: int, drawn_s: float) -> float:
         return float("inf") if user > COMPANIONS and begin_ns > DAY_S // 2 * 10**9 else drawn_s
 
-    async def fall_silent(engine: Engine, module: InMemoryDriver) -> None:
-        module.pace = pace
+    async def fall_silent(engine: Engine, driver: InMemoryDriver) -> None:
+        driver.pace = pace
         await asyncio.Event().wait()
 
     lived = lived_by(tmp_path, poll_s=poll_s, during=fall_silent, limit_s=1e4)
@@ -265,7 +265,7 @@ def test_a_silent_server_does_not_delay_the_runs_end(tmp_path: Path, poll_s: flo
 def test_a_stopped_run_ends_companions_too(tmp_path: Path, at_s: float) -> None:
     """During the ramp-up, and at work: all that are on log off."""
 
-    async def stop(engine: Engine, module: InMemoryDriver) -> None:
+    async def stop(engine: Engine, driver: InMemoryDriver) -> None:
         await asyncio.sleep(at_s)
         engine.stop()
         await asyncio.Event().wait()

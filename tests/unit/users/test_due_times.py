@@ -183,9 +183,9 @@ def test_downtime_begins_with_the_lost_session(tmp_path: Path) -> None:
     silent = {(1, "SMTP DATA", number): ServerSilent("no answer") for number in range(200)}
     sender = quiet(new_mail={"per_day": 200, "save_sent": False})
 
-    async def during(engine: Engine, module: InMemoryDriver) -> None:
+    async def during(engine: Engine, driver: InMemoryDriver) -> None:
         await asyncio.sleep(100)
-        module.mailboxes[1].break_off(ServerLost("reset"))
+        driver.mailboxes[1].break_off(ServerLost("reset"))
 
     scenario = scenario_of(tmp_path, (sender, 2), day="120s", limits={"grace": "1s", "drain": "1s"})
     lived = live(scenario, tmp_path, fault=chosen(silent), limit_s=1000, during=during)
@@ -202,9 +202,9 @@ def test_a_first_message_is_due_once_it_is_visible(tmp_path: Path) -> None:
     (user,) = (number for number in (1, 2, 3) if Workload(scenario).profile(number).name == "profile0")
     down = {(user, "IMAP AUTHENTICATE", number): ServerLost("reset") for number in range(1, 6)}
 
-    async def during(engine: Engine, module: InMemoryDriver) -> None:
+    async def during(engine: Engine, driver: InMemoryDriver) -> None:
         await asyncio.sleep(100)
-        module.mailboxes[user].break_off(ServerLost("reset"))
+        driver.mailboxes[user].break_off(ServerLost("reset"))
 
     lived = live(scenario, tmp_path, fault=chosen(down), during=during)
     up_ns = min(mail["at_ns"] for mail in lived.mails("found", user))

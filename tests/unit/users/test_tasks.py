@@ -211,7 +211,7 @@ def test_an_answer_flags_the_message_that_it_answers(tmp_path: Path) -> None:
     saved = {mail["message"] for mail in lived.mails("saved")}
     flags = {"reply": Flag.ANSWERED, "reply_all": Flag.ANSWERED, "forward": Flag.FORWARDED}
     seen = Counter[str]()
-    for user, mailbox in lived.module.mailboxes.items():
+    for user, mailbox in lived.driver.mailboxes.items():
         for message in mailbox.folder(INBOX).messages.values():
             if message is not None and message.mail.tag is not None:
                 answers = [how for how in flags if answer_id(user, message.mail.tag.id, how) in saved]
@@ -358,8 +358,8 @@ def test_mail_without_a_message_id_is_answered(tmp_path: Path) -> None:
     """A Message-ID that breaks the rules fails no task, and does not show up in the events."""
     profile = quiet(process_inbox={"per_day": 4}, start_state={"inbox": 2}, after_reading={"reply": "100%"})
 
-    async def spoil(_: Any, module: Any) -> None:
-        for mailbox in module.mailboxes.values():
+    async def spoil(_: Any, driver: Any) -> None:
+        for mailbox in driver.mailboxes.values():
             message = mailbox.header(mailbox.folder("INBOX"), 1).ref
             message.mail = message.mail._replace(message_id="secret nonsense")
 
@@ -415,9 +415,9 @@ def test_a_server_that_is_slow_at_the_end_loses_no_mail(tmp_path: Path) -> None:
     """From the end of the day on, each command takes 50 s: log-offs end before they have looked at all mail."""
     profile = quiet(new_mail={"per_day": 60, "recipients": 1, "list_chance": 0}, process_inbox={"per_day": 60})
 
-    def slow_at_the_end(module: InMemoryDriver) -> InMemoryDriver:
-        module.pace = lambda _user, _name, at_ns, service_s: 50.0 if at_ns > 600e9 else service_s
-        return module
+    def slow_at_the_end(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.pace = lambda _user, _name, at_ns, service_s: 50.0 if at_ns > 600e9 else service_s
+        return driver
 
     lived = live(scenario_of(tmp_path, (profile, 3), ramp_up="0s"), tmp_path, wrap=slow_at_the_end)
     assert lived.mails("unlisted") and not lived.mails("missing")
@@ -450,9 +450,9 @@ class _BareHalf(_Halving, _Bare):
     ("mailbox", "kind"), [(_Bare, "FETCH with bare line feeds"), (_BareHalf, "FETCH of a truncated part")]
 )
 def test_missing_carriage_returns_are_no_truncation(tmp_path: Path, mailbox: type[InMemoryMailbox], kind: str) -> None:
-    def wrap(module: InMemoryDriver) -> InMemoryDriver:
-        module.mailbox_type = mailbox
-        return module
+    def wrap(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.mailbox_type = mailbox
+        return driver
 
     new = {"per_day": 20, "recipients": 1, "list_chance": 0}
     lived = live(scenario_of(tmp_path, (quiet(new_mail=new, process_inbox={"per_day": 20}), 2)), tmp_path, wrap=wrap)
@@ -475,9 +475,9 @@ def test_altered_content_is_named(
 ) -> None:
     """Texts and files, new and forwarded; the tasks succeed, as the sizes are right."""
 
-    def wrap(module: InMemoryDriver) -> InMemoryDriver:
-        module.mailbox_type = mailbox
-        return module
+    def wrap(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.mailbox_type = mailbox
+        return driver
 
     new = {"per_day": 40, "recipients": 1, "list_chance": 0}
     kinds = {"ups1K": 1, "upsWDatt": 1}
@@ -500,9 +500,9 @@ def test_altered_content_is_named(
 def test_truncated_initial_mail_of_stated_size_is_named(tmp_path: Path) -> None:
     """Its kind does not say how much there must be, but the server does."""
 
-    def halve(module: InMemoryDriver) -> InMemoryDriver:
-        module.mailbox_type = _Halving
-        return module
+    def halve(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.mailbox_type = _Halving
+        return driver
 
     sized = scenario_of(tmp_path, (quiet(browse={"per_day": 40}), 2), mailbox={"sizes": {"8K": 1}})
     browsed = live(sized, tmp_path, wrap=halve).tasks("BROWSE")

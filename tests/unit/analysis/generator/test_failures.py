@@ -182,7 +182,7 @@ def test_a_session_broken_by_loadsim_is_not_the_servers_failure(
 ) -> None:
     """The command under way fails as the connection is given up; it is recorded as ours."""
 
-    async def during(engine: Engine, module: InMemoryDriver) -> None:
+    async def during(engine: Engine, driver: InMemoryDriver) -> None:
         user = engine.users[0]
         while user.performing != "BROWSE":  # noqa: ASYNC110 - in virtual time
             await asyncio.sleep(0.01)
@@ -203,7 +203,12 @@ def test_a_session_broken_by_loadsim_is_not_the_servers_failure(
 
 def test_a_user_with_broken_state_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost by the generator; what was due until the end is skipped, and the others go on to it."""
-    breaking("go_on", PendingActivities, monkeypatch, lambda agenda: agenda._user.number == 1 and agenda._begun > 10)
+    breaking(
+        "go_on",
+        PendingActivities,
+        monkeypatch,
+        lambda activities: activities._user.number == 1 and activities._begun > 10,
+    )
     lived = live(day_of(tmp_path, (SENDER, 3)), tmp_path)
     assert lived.failure is None
     assert lived.tape.told["ended"] == "completed"

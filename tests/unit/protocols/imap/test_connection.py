@@ -122,7 +122,7 @@ async def test_answers_are_matched_to_commands_in_any_order() -> None:
         first, second = await one, await two
         assert [each.uid for each in first.data if isinstance(each, Fetched)] == [2, 1]
         assert [each.uid for each in second.data if isinstance(each, Fetched)] == [2]
-    assert [each for each in client.heard if isinstance(each, Exists)] == [Exists(4)]
+    assert [each for each in client.received if isinstance(each, Exists)] == [Exists(4)]
     assert not client.broken
 
 
@@ -398,7 +398,7 @@ def test_starttls_secures_the_session(loop_factory: Any, localhost: tuple[Path, 
             connection, offered = await client.log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
             assert offered == {"IMAP4REV1", "IDLE"}
             await connection.send("NOOP")
-            assert client.heard[-1] == Exists(3)
+            assert client.received[-1] == Exists(3)
             connection.close()
             await connection.wait_closed()
 
@@ -483,7 +483,7 @@ def test_plaintext_after_starttls_is_refused(
         async with playing(script, tls="starttls") as endpoint:
             with pytest.raises(ProtocolError, match="in the clear"):
                 await client.log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
-        assert not client.heard
+        assert not client.received
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(run())

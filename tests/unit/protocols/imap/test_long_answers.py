@@ -32,7 +32,7 @@ class Turns:
 
 
 class Listener(Client):
-    """Also notes in which turn each response was heard."""
+    """Also notes the loop iteration of each response."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ async def test_many_responses_are_processed_over_many_loop_iterations(secured: b
         connection = await client.connect(where)
         await connection.send("NOOP")
         client.turns.stop()
-        assert client.heard == [Exists(number) for number in range(1, MANY + 1)]
+        assert client.received == [Exists(number) for number in range(1, MANY + 1)]
         assert max(client.heard_in.values()) <= RESPONSES_A_TURN
         await asyncio.sleep(0)
         assert connection._transport is not None
@@ -82,10 +82,10 @@ async def test_responses_before_the_end_are_processed_before_it() -> None:
         answer = connection.send("UID FETCH")
         lines = b"".join(b"* %d FETCH ()\r\n" % number for number in range(1, MANY + 1))
         connection.data_received(lines + b"t1 OK done\r\n")
-        assert len(client.heard) < MANY
+        assert len(client.received) < MANY
         connection.connection_lost(None)
-        assert (await answer).data == client.heard
-        assert [each.number for each in client.heard if isinstance(each, Fetched)] == list(range(1, MANY + 1))
+        assert (await answer).data == client.received
+        assert [each.number for each in client.received if isinstance(each, Fetched)] == list(range(1, MANY + 1))
         assert isinstance(connection.failure, ServerLost)
         connection.abort()
 
@@ -99,8 +99,8 @@ async def test_data_received_during_a_pause_keeps_its_order() -> None:
         stream = b"".join(b"* %d FETCH ()\r\n" % number for number in range(1, MANY + 1)) + b"t1 OK done\r\n"
         for piece in cut(stream, [9000, 20_005, 20_006, 30_000]):
             connection.data_received(piece)
-        assert (await answer).data == client.heard
-        assert [each.number for each in client.heard if isinstance(each, Fetched)] == list(range(1, MANY + 1))
+        assert (await answer).data == client.received
+        assert [each.number for each in client.received if isinstance(each, Fetched)] == list(range(1, MANY + 1))
         connection.abort()
 
 
@@ -117,7 +117,7 @@ async def test_a_protocol_error_among_many_responses_ends_the_connection() -> No
         connection = await client.connect(endpoint)
         with pytest.raises(ProtocolError):
             await connection.send("NOOP")
-        assert client.heard == [Exists(1)] * 1000
+        assert client.received == [Exists(1)] * 1000
         assert len(client.broken) == 1
 
 

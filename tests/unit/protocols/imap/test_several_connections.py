@@ -144,9 +144,9 @@ def over(*scripts: Script | None, **keys: Any) -> Callable[[User], Callable[[], 
     return decorate
 
 
-def by_connection(heard: list[str]) -> list[str]:
+def by_connection(received: list[str]) -> list[str]:
     """The commands of each connection in their order: those of two are not in a certain one."""
-    return sorted(heard, key=lambda command: command.split()[0])
+    return sorted(received, key=lambda command: command.split()[0])
 
 
 @over(None, None, None)
@@ -244,7 +244,7 @@ async def test_a_connection_that_breaks_during_a_call_over_another_spares_the_ca
 
 @over(None, None, None)
 async def test_the_inbox_waits_during_calls_over_others(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-    """A user without pauses asks for no wait between calls, and would never hear of new mail."""
+    """A user without pauses never waits between calls, and would never notice new mail."""
     (header,) = await mailbox.headers(INBOX, 50)
     await mailbox.flag([header.ref], Flag.SEEN)
     await mailbox.append("B", b"text")

@@ -119,10 +119,10 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 
 def connected(
-    react: Callable[[bytes], Said], heard: Callable[[Response], None] = lambda _: None
+    react: Callable[[bytes], Said], received: Callable[[Response], None] = lambda _: None
 ) -> tuple[Connection, Line, Ear]:
     ear = Ear()
-    connection = Connection(ACCOUNT, ear, LIMIT_S, heard, lambda _: None)
+    connection = Connection(ACCOUNT, ear, LIMIT_S, received, lambda _: None)
     connection._state = READY
     line = Line(connection, react)
     connection.connection_made(line)  # type: ignore[arg-type]
@@ -232,7 +232,7 @@ def test_an_internal_error_is_generator_failed(error: Exception) -> None:
     assert failure.kind == internal(error).kind
 
     async def main() -> None:
-        connection, _, _ = connected(lambda _: [(0, b"* 1 EXISTS\r\nTAG OK\r\n")], heard=raising(error))
+        connection, _, _ = connected(lambda _: [(0, b"* 1 EXISTS\r\nTAG OK\r\n")], received=raising(error))
         assert isinstance((await ending(connection.send("NOOP")))[0], GeneratorFailed)
 
     run(main)

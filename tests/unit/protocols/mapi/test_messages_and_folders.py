@@ -84,8 +84,8 @@ def test_a_composed_message_has_the_parts_that_the_standard_library_finds(kind: 
 def body_by_properties(message: bytes, drops_last_line_end: bool) -> bytes | None:
     """Return the body that is made from properties alone, after a server that may drop the text's last line end."""
     made = composed(message, NAMED)
-    evidence = str(dict(made.properties)[NAMED["tag"]])
-    tag = MessageTag.parse(evidence)
+    header = str(dict(made.properties)[NAMED["tag"]])
+    tag = MessageTag.parse(header)
     assert tag is not None
     files = [(dict(file.properties), file.content) for file in made.files]
     parts = [
@@ -93,8 +93,8 @@ def body_by_properties(message: bytes, drops_last_line_end: bool) -> bytes | Non
         for named, data in files
     ]
     text = made.body.removesuffix("\r\n") if drops_last_line_end else made.body
-    assert len(evidence) < 255  # tables cut longer values
-    return whole_body(evidence, tag, text, parts)
+    assert len(header) < 255  # tables cut longer values
+    return whole_body(header, tag, text, parts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,15 +148,15 @@ def test_the_body_of_a_forwarded_message_is_rebuilt(filename: str | None) -> Non
 def test_a_changed_file_or_unknown_mark_is_not_rebuilt() -> None:
     message = message_of("ups10Kat")
     made = composed(message, NAMED)
-    evidence = str(dict(made.properties)[NAMED["tag"]])
-    tag = MessageTag.parse(evidence)
+    header = str(dict(made.properties)[NAMED["tag"]])
+    tag = MessageTag.parse(header)
     assert tag is not None
     part = part_of((0, 10, "notes-1.txt", "text/plain"))
-    changed = whole_body(evidence, tag, made.body, [(part, b"another")])
+    changed = whole_body(header, tag, made.body, [(part, b"another")])
     assert changed is not None
     assert body_digest(changed) != tag.body
-    assert whole_body(evidence, tag, made.body, [(part, b"")] * 2) is None
-    assert whole_body(evidence.replace("mark=", "mark=x"), tag, made.body, [(part, b"")]) is None
+    assert whole_body(header, tag, made.body, [(part, b"")] * 2) is None
+    assert whole_body(header.replace("mark=", "mark=x"), tag, made.body, [(part, b"")]) is None
     assert whole_body(tag.header(), tag, made.body, [(part, b"")]) is None
 
 
