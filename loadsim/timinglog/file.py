@@ -33,7 +33,7 @@ GROUP_RECORDS = 16_384
 class BlockGroup:
     """Consecutive blocks of one kind of record; `pieces` has a row per payload: its offset and length.
 
-    `length` is the length of all payloads. A row takes 16 bytes; a tuple would take 120, and a day of an engine has 28,800.
+    `length` is the length of all payloads. A row takes 16 bytes, a tuple 120; an engine's day has 28,800.
     """
 
     count: int
