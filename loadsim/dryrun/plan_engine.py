@@ -95,7 +95,7 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
             stored_bytes=stored_bytes,
         )
         rounds.arrive = cast(Any, driver).arrive
-        users, drivers = range(1, scenario.users + 1), {group.module: driver for group in scenario.topology}
+        users, drivers = range(1, scenario.users + 1), {group.driver_name: driver for group in scenario.topology}
         load = EngineLoad(workload, users, drivers, contents, RUN_ID, plugin_tasks=idle_tasks(scenario))
         options = EngineOptions(
             clock,

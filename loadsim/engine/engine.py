@@ -73,8 +73,8 @@ class EngineLoad:
     """The load of an engine: the users with these numbers, of a workload.
 
     `drivers` has one for each protocol and program of these users, `companions` one for each of their companions, by
-    the same names (`Group.module`). `plugin_tasks` has the tasks of plug-ins by name. `plan` returns the activities of
-    a user; true asks for an endless plan.
+    the same names (`Group.driver_name`). `plugin_tasks` has the tasks of plug-ins by name. `plan` returns a
+    user's activities; true asks for an endless plan.
     """
 
     workload: Workload
@@ -160,13 +160,15 @@ class Engine:
         # Users.
         self._events.seconds = self._seconds
         self.users = [
-            User(self, workload.scenario.account(number), load.drivers[workload.population.group(number).module])
+            User(self, workload.scenario.account(number), load.drivers[workload.population.group(number).driver_name])
             for number in load.users
         ]
         self._companions = [
             Companion(self, user.mail.account, driver, which, user.mail.stored)
             for user in self.users
-            for which, driver in enumerate(load.companions.get(workload.population.group(user.number).module, ()), 1)
+            for which, driver in enumerate(
+                load.companions.get(workload.population.group(user.number).driver_name, ()), 1
+            )
         ]
 
     # --- services for users (users.host.Host) -------------------------------------------------------------------------

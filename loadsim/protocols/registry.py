@@ -39,9 +39,9 @@ def open_driver(name: str, services: Services, **options: Any) -> Driver:
 
 
 def open_drivers(workload: Workload, contents: Contents, services: Services) -> dict[str, Driver]:
-    """Return a new driver for each protocol and mail program of a scenario's groups, by `Group.module`."""
+    """Return a new driver for each protocol and mail program of a scenario's groups, by `Group.driver_name`."""
     scenario: Scenario = workload.scenario
-    groups = {group.module: group for group in scenario.topology}
+    groups = {group.driver_name: group for group in scenario.topology}
     # The in-memory mail system is itself the server: it has to know its users.
     own: dict[str, Any] = {"workload": workload, "contents": contents}
     return {
@@ -55,9 +55,9 @@ def open_drivers(workload: Workload, contents: Contents, services: Services) -> 
 
 
 def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[Driver, ...]]:
-    """Return new drivers for each group's companions, if any, by `Group.module`."""
+    """Return new drivers for each group's companions, if any, by `Group.driver_name`."""
     return {
-        group.module: tuple(
+        group.driver_name: tuple(
             open_driver(group.protocol, scenario.with_program(services, program)) for program in group.companions
         )
         for group in scenario.topology

@@ -152,7 +152,7 @@ class Arrival:
 
 
 class TaskCheck(StandaloneControl):
-    """Lets an engine do the planned tasks of one user with one driver, whose name with its mail program is `module`.
+    """Lets an engine do the planned tasks of one user with one driver, named `driver_name` in results.
 
     It is the engine's control, and its `run_log.RunLog`: a check is no run, and keeps no measurements.
     `folder` is the check's own. A message may take `wait_s`. `tried` and `arrivals` grow.
@@ -162,7 +162,7 @@ class TaskCheck(StandaloneControl):
         self,
         post: Post,
         plugin_tasks: Mapping[str, Task],
-        module: str,
+        driver_name: str,
         driver: Driver,
         user: int,
         partner: int,
@@ -171,7 +171,7 @@ class TaskCheck(StandaloneControl):
     ) -> None:
         super().__init__(MonotonicClock())
         self.post = post
-        self.module = module
+        self.driver_name = driver_name
         self.driver = driver
         self.partner = post.workload.scenario.account(partner)
         self.wait_s = wait_s
@@ -182,7 +182,7 @@ class TaskCheck(StandaloneControl):
         self._failure: TaskFailed | None = None  # the last one
         self._is_over = False
         workload = CheckWorkload(post.workload.scenario, folder)
-        drivers = {workload.population.group(user).module: driver}
+        drivers = {workload.population.group(user).driver_name: driver}
         load = EngineLoad(workload, (user,), drivers, post.contents, post.run_id, {}, plugin_tasks, self._plan)
         records = EngineRecords(self, Events(None), failed=self._failed)
         options = EngineOptions(self._clock, time.time_ns() // 1000, self, owns_process=False)
@@ -339,7 +339,7 @@ class TaskCheck(StandaloneControl):
                 sender=(sender or account).address,
                 recipient=(recipient or self.partner).address,
             )
-        self.tried.append(TriedTask(self.module, task, tuple(commands), seconds, lacks))
+        self.tried.append(TriedTask(self.driver_name, task, tuple(commands), seconds, lacks))
 
     def task(self, record: TaskFields) -> None:
         task, _, _, _, _, started_ns, ended_ns, _, _, _, outcome, _, _ = record

@@ -212,7 +212,7 @@ async def _do_tasks(check: Check) -> None:
     scenario, preparing = check.workload.scenario, preparing_driver(check.services)
     groups = {user: check.workload.population.group(user) for user in check.users}
     drivers = {preparing: open_driver(preparing, check.services)} | {
-        group.module: open_driver(group.protocol, scenario.with_program(check.services, group.program))
+        group.driver_name: open_driver(group.protocol, scenario.with_program(check.services, group.program))
         for group in groups.values()
     }
     folders = {place.account.number: place.folder for place in check.places}
@@ -221,7 +221,7 @@ async def _do_tasks(check: Check) -> None:
 
     async def one(user: int, partner: int) -> None:
         group = groups[user]
-        for name in (group.module,) if group.protocol == preparing else (preparing, group.module):
+        for name in (group.driver_name,) if group.protocol == preparing else (preparing, group.driver_name):
             if name != preparing:
                 check.state.forget(user)
             folder = folders.get(user, INBOX)

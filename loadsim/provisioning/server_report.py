@@ -37,7 +37,7 @@ class Observation:
 class TriedTask:
     """A task tried with a driver: the commands it used, and the longest time it took; or why it failed.
 
-    `driver` has the names of the driver and the mail program (`Group.module`).
+    `driver` has the names of the driver and the mail program (`Group.driver_name`).
     """
 
     driver: str

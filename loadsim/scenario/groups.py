@@ -44,7 +44,7 @@ class Group:
         return self.program.connections + len(self.companions)
 
     @property
-    def module(self) -> str:
+    def driver_name(self) -> str:
         """The name of the driver and programs in results."""
         return driver_name(self.protocol, self.program, self.companions)
 

@@ -419,7 +419,7 @@ def _mailbox(section: MailboxSection, users: int, topology: Sequence[Group], ori
 def _criteria(document: ScenarioDocument, topology: Sequence[Group], origin: Origin) -> Criteria:
     planned: dict[str, set[str]] = {}
     for group in topology:
-        planned.setdefault(group.module, set()).update(planned_tasks(group.profile))
+        planned.setdefault(group.driver_name, set()).update(planned_tasks(group.profile))
     criteria = read_criteria(document.criteria, planned, document.run.mode == STRESS, origin, document.probes)
     # The server is not late while the program does not look.
     if criteria.get(DELIVERY) is DEFAULT[DELIVERY]:

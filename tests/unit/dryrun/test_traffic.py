@@ -102,7 +102,7 @@ def test_the_planned_growth_is_that_of_the_mailboxes() -> None:
         )
 
     async def run(clock: VirtualLoop) -> None:
-        drivers = {group.module: driver for group in scenario.topology}
+        drivers = {group.driver_name: driver for group in scenario.topology}
         load = EngineLoad(workload, range(1, 13), drivers, contents, "r")
         records = EngineRecords(Tally(12, 10**12, 1, workload.duration_us * 1000, 400), Events(None))
         await Engine(load, records, EngineOptions(clock, owns_process=False)).run()

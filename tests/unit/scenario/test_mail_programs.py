@@ -58,7 +58,7 @@ def test_the_default_changes_nothing(tmp_path: Path) -> None:
     assert first.to_yaml() == second.to_yaml()
     header = run_header(Workload(first), "r", "s", "p", None, None)
     assert "programs" not in header
-    assert (header["submission"], first.topology[0].module) == ("sequential", "imap")
+    assert (header["submission"], first.topology[0].driver_name) == ("sequential", "imap")
 
 
 def test_results_name_a_program(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_results_name_a_program(tmp_path: Path) -> None:
     found = scenario(tmp_path, "outlook-like", own)
     header = run_header(Workload(found), "r", "s", "p", None, None)
     assert header["programs"] == "outlook-like, own"
-    assert [group.module for group in found.topology] == ["imap", "imap/own"]
+    assert [group.driver_name for group in found.topology] == ["imap", "imap/own"]
     assert found.digest() != scenario(tmp_path, "outlook-like", "outlook-like").digest()
     assert found.digest() != scenario(tmp_path, "outlook-like", program(tmp_path, list=LISTED, idle=False)).digest()
     again = tmp_path / "again.yaml"
@@ -116,7 +116,7 @@ def test_results_name_all_programs_of_a_user(tmp_path: Path) -> None:
     found = several(tmp_path, ["outlook-like", "phone"])
     header = run_header(Workload(found), "r", "s", "p", None, None)
     assert header["programs"] == "outlook-like+phone"
-    assert [group.module for group in found.topology] == ["imap/outlook-like+phone"]
+    assert [group.driver_name for group in found.topology] == ["imap/outlook-like+phone"]
     drivers = open_drivers(Workload(found), contents(), NOWHERE)
     assert {name: driver.name for name, driver in drivers.items()} == {
         "imap/outlook-like+phone": "imap/outlook-like+phone"
