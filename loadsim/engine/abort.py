@@ -11,11 +11,11 @@ from loadsim.scenario.sections import AbortOn
 from loadsim.timinglog.facts import ABORT_ON, USERS_LOST, EarlyEnd
 
 FEWEST_TASKS = 20
-"""The share of failed tasks among fewer is no evidence."""
+"""The fewest tasks whose share of failures is judged."""
 
 
 class AbortCheck:
-    """Judges the total of all engines' snapshots; `users` counts those of the scenario, also in lost engines."""
+    """Judges the total of all engines' snapshots; `users` is their number in the scenario, including lost engines."""
 
     def __init__(self, abort_on: AbortOn, users: int) -> None:
         self._abort_on = abort_on

@@ -31,7 +31,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time, without input or output: an eight-hour day in seconds.
 
     Its time is in whole nanoseconds, so that rounding does not decide which timers coincide. Timers are in a heap of
-    tuples, which C compares; asyncio's own are compared in Python. An exception of a callback ends the run.
+    tuples, which C compares; asyncio's own are compared in Python. An exception in a callback ends the run.
     """
 
     _ready: deque[asyncio.Handle]  # asyncio's own: the callbacks that are due
@@ -53,7 +53,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back at an instant, as in every loop; timers of the same instant run in the order of the calls."""
+        """Call back at an instant; timers for the same one run in the order in which they were set."""
         return self._call_at_ns(round(when * 1e9), callback, args, context)
 
     def call_later(
@@ -76,7 +76,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return handle
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Raise an exception of a callback, unless an engine has set a handler. Other loops log it and go on."""
+        """Raise an exception from a callback, unless an engine has set a handler. Other loops log it and go on."""
         if "handle" in context and self.get_exception_handler() is None:
             raise context["exception"]
         super().call_exception_handler(context)

@@ -58,7 +58,7 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes, known: Iterable[type[M]]) -> M:
     """Return the message on a line, which must be one of the `known` ones. Raises `ValueError` with a one-line message.
 
-    Values are not checked: only the same program, by its fingerprint, is at the other end.
+    Values are not checked: the program at the other end has the same fingerprint.
     """
     try:
         found = json.loads(line)
@@ -119,7 +119,7 @@ class Drained(Message):
 
 @message("stop")
 class Stop(Message):
-    """End early; a second time: at once. To a worker, with the reason; true if a user ended the run."""
+    """End early; after the second, at once. A worker receives the reason, or true if somebody interrupted the run."""
 
     end: EarlyEnd | Literal[True] = True
 

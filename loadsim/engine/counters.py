@@ -1,4 +1,4 @@
-"""Counts of an engine: tasks and failures, mail in transit, and failures of its own."""
+"""An engine's counts: tasks, failures, mail in transit, and errors of its own."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class Counters:
 
 
 class MailInTransit:
-    """Messages and users, each pair once. A user may see a message before its sender learns of the acceptance.
+    """Pairs of message and recipient. Users may see a message before its sender learns that it was accepted.
 
-    Copies for their own sender, who is on a list, count once a user has seen one: some servers leave senders out.
+    A list may include the sender. Copies to senders count only after one was seen: some servers leave senders out.
     """
 
     __slots__ = ("_accepted", "_for_senders", "_seen_first", "_senders_get_theirs")
@@ -91,7 +91,7 @@ class MailInTransit:
             (self._for_senders if user == sender else self._accepted).add(key)
 
     def seen(self, message: str, user: int, sender: int | None = None) -> None:
-        """Remove a message that a user has seen. One that was never accepted compensates for no other."""
+        """Remove a message that a user has seen. A message that was never accepted offsets no other."""
         key = (message, user)
         self._senders_get_theirs |= user == sender
         waiting = next((each for each in (self._accepted, self._for_senders) if key in each), None)

@@ -58,14 +58,13 @@ POLL_S = 0.05
 
 COLLECTOR = (50, 2, 1_000_000_000)
 """Thresholds of Python's garbage collector while users are on. It scans up to 150 young objects at a time, which takes
-some tenths of a millisecond (up to 4 ms with 900). Objects created since the common start are never scanned. Tasks
-leave no cycles."""
+some tenths of a millisecond (up to 4 ms with 900). Older objects are never scanned: tasks leave no cycles."""
 
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
 """The values of `User.performing` while no planned task runs."""
 
 PLANNED_AT_ONCE = 100
-"""The number of plans that begin in one turn of the event loop: the engine must answer and send heartbeats."""
+"""The number of plans made in one turn of the event loop; between turns, the engine answers and sends heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ class Engine:
 
     @property
     def outstanding(self) -> int:
-        """The number of messages that were accepted for a user, once for each, and that the user has not seen."""
+        """The number of accepted messages that their recipients have not seen, counted once for each recipient."""
         return len(self._in_transit)
 
     def mail_accepted(self, message: str, user: int, sender: int | None = None) -> None:
@@ -201,7 +200,7 @@ class Engine:
         self._in_transit.seen(message, user, sender)
 
     def lines(self, user: int) -> KeptLines:
-        """Return what keeps the last protocol lines of some users; it also writes those of `client.trace` as events."""
+        """Return a store for a user's last protocol lines, if kept; that of `client.trace` writes events."""
         if user != self.workload.scenario.client.trace:
             return deque(maxlen=KEPT_LINES) if user in self._keeping else NO_LINES
         return Trace(partial(self._trace, self.workload.scenario.account(user)))
@@ -402,7 +401,7 @@ class Engine:
             self._events.write("found unannounced", messages=before - self.outstanding)
 
     async def _log_off_all(self, running: Sequence[asyncio.Task[None]]) -> None:
-        """Log off, as long as one more does within the limit. Record the stored mail that was not looked at since."""
+        """Log off, while one more user does so within the limit. Record stored mail that was not listed since."""
         self._phase = "log-off"
         self._each(User.close)
         for companion in self._companions:
@@ -420,7 +419,7 @@ class Engine:
     async def _while_growing(
         self, count: Callable[[], int], most: int, limit_s: Callable[[], float], cut: asyncio.Event
     ) -> None:
-        """Wait until `count()` is `most`, or has not grown for the time that was its limit, or `cut` is set."""
+        """Wait until `count()` reaches `most`, has not grown for `limit_s()`, or `cut` is set."""
         before = -1
 
         def grown() -> bool:

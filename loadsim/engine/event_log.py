@@ -40,7 +40,7 @@ class Events:
         self.unwritten = 0
 
     def write(self, event: str, **facts: Any) -> None:
-        """Write an event. A full disk does not end the run: `unwritten` counts the events that it did not take."""
+        """Write an event. A full disk does not end the run: `unwritten` counts the lost events."""
         at_s = self.seconds()
         self.forward({"at_s": None if at_s is None else round(at_s, 3), "event": event, **facts})
 
@@ -57,7 +57,7 @@ class Events:
     def failed(self, task: str, user: int, failure: TaskFailed, lines: Callable[[], Sequence[str]] = tuple) -> None:
         """Count a failure; write an event for the first of each task, outcome and kind.
 
-        The first of a kind whose user keeps `lines` has them, and is another event if it is not the first.
+        So is the first of each kind from a user who keeps `lines`, with these lines.
         """
         outcome, kind = failure.outcome, failure.kind
         shown = () if kind in self._shown else lines()

@@ -1,8 +1,8 @@
-"""The health of an engine's process: causes by which measured times would be its own instead of the server's.
+"""The health of an engine's process: its own delays, which would count as the server's.
 
 One sample each second, for the timing log: lags of the event loop, share of a core, memory, open files, pauses of the
-garbage collector, steps of the wall clock, and lateness of tasks so far, by cause. A sample costs some tens of
-microseconds. None of it waits: files of /proc stay open.
+garbage collector, steps of the wall clock, and lateness of tasks so far, by cause. A sample takes some tens of
+microseconds, and waits for nothing: files of /proc stay open.
 
 An event loop that returns late reads answers late, and that time counts as the server's. So a kernel timer
 (timerfd_create(2)) becomes readable at fixed instants, as a socket with an answer does. The lag is the time until the
@@ -33,7 +33,7 @@ STEP_NS = 10_000_000
 by at most 0.5 ms in a second (adjtimex(2))."""
 
 UNDISTURBED_NS = 100_000
-"""Two clocks count as read at the same time if the readings around take at most this long."""
+"""Two clocks count as read at the same time if reading them took at most this long."""
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -82,8 +82,8 @@ def open_timer(first_ns: int, every_ns: int) -> int:
 class LoopLag:
     """Gathers the lags of the running loop, from `start` to `stop`.
 
-    Ticks are due at fixed instants. A loop that was blocked for long is late for each tick that it missed, not for one:
-    an answer at any of them would have waited too. In virtual time nothing arrives, and nothing is late.
+    Ticks are due at fixed instants. A loop that was blocked for long is late for each tick that it missed:
+    an answer at any of them would have waited, too. In virtual time nothing arrives, and nothing is late.
     """
 
     def __init__(self) -> None:
@@ -256,7 +256,7 @@ class Health:
         return self._latest
 
     def figures(self) -> dict[str, Any]:
-        """Return `lag_p99_ms`, `lag_max_ms`, `cpu_share` and `rss_bytes` of the last sample, as far as it has them."""
+        """Return `lag_p99_ms`, `lag_max_ms`, `cpu_share` and `rss_bytes` of the last sample, if it has them."""
         if not self._latest:
             return {}
         figures = {name: self._latest[name] for name in ("cpu_share", "rss_bytes")}

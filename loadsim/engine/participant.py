@@ -1,4 +1,4 @@
-"""The member's side of the control protocol: an engine to its coordinator, a worker to the controller."""
+"""A member's side of the control protocol: an engine's to its coordinator, a worker's to the controller."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Controlled(Protocol):
         """End the run early; a second call: at once."""
 
     def give_up(self, why: str) -> None:
-        """End as by `stop`, although the run may go on: the rest of our work is lost."""
+        """End as `stop` does, although the run may go on: the rest of our work is lost."""
 
 
 class RemoteControl:
     """The `Control` of a member whose coordinator is at the other end of a channel.
 
-    It sends lines by `send_line`; `receive` takes the coordinator's messages. `controlled` must be set before it
-    receives any but `begin`. Snapshots go by `send_snapshot` if it is given: only the newest of them matters.
+    It sends lines by `send_line`, and snapshots by `send_snapshot` if that is given: only the newest one matters.
+    `receive` takes the coordinator's messages; `controlled` must be set before any message but `begin`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RemoteControl:
         self._going.set()
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
-        """Report it with the next snapshot, or once there are enough for a line."""
+        """Report the message with the next snapshot, or once there are enough for a line."""
         self._accepted.append((message, user))
         if len(self._accepted) >= ACCEPTED_AT_ONCE:
             self._send_accepted()

@@ -54,7 +54,7 @@ def unpacked(text: str) -> Any:
 
 @message("begin")
 class Begin(Message):
-    """The first message to an engine: all that it needs. `header` is that of its timing log, a new file at `log`."""
+    """The first message to an engine, with all that it needs; `log` is the path of its new timing log."""
 
     scenario: Scenario
     services: Services
@@ -89,7 +89,7 @@ class Begin(Message):
 def begins_of(
     scenario: Scenario, services: Services, per_engine: Sequence[Assignment], logs: Path, header: Mapping[str, Any]
 ) -> list[Begin]:
-    """Return what each engine of a client needs. `header` is that of their logs, which are in the directory `logs`."""
+    """Return the first message to each engine of a client, whose logs are to be in the directory `logs`."""
     scenario = replace(scenario, monitors={})  # only this process runs their commands, which may have secrets
     begins = []
     for engine, users in enumerate(per_engine, 1):

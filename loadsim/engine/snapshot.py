@@ -72,7 +72,7 @@ class LiveSnapshot:
 
 
 def total(snapshots: Sequence[LiveSnapshot]) -> LiveSnapshot:
-    """Return the total of engines' snapshots: each key by `TOTALS`, all others as sums."""
+    """Return the total of several engines' snapshots: a sum, except for the keys of `TOTALS`."""
     return LiveSnapshot(
         **{
             each.name: TOTALS.get(each.name, sum)([getattr(snapshot, each.name) for snapshot in snapshots])
@@ -101,7 +101,7 @@ def _by_both(counts: Sequence[Counts]) -> Counts:
 
 
 def _known(choose: Callable[[Sequence[float]], float]) -> Callable[[Sequence[float | None]], float | None]:
-    """Apply it to the values that are not None; return None if there are none."""
+    """Apply `choose` to the values that are not None; return None if there are none."""
 
     def chosen(values: Sequence[float | None]) -> float | None:
         known = [value for value in values if value is not None]
@@ -123,10 +123,10 @@ TOTALS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "cpu_share": _known(max),
     "rss_bytes": _known(sum),
 }
-"""The totals that are no sums: earliest phase and time, worst lags and lateness, busiest core."""
+"""The totals that are not sums: earliest phase and time, worst lags and lateness, busiest core."""
 
 
-# --- of some time -------------------------------------------------------------------------------------------------
+# --- over time ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ from loadsim.provisioning.initialise import delete_empty
 from loadsim.provisioning.inspect import inspect_mailbox
 
 NEWEST = 200
-"""The newest messages of a folder among which those of a check are looked for."""
+"""A check looks for its messages among this many of the newest in a folder."""
 
 
 @dataclass(slots=True)
 class CheckPlace:
-    """An account's mailbox in a check: folders of the check, and the manifests as they were before.
+    """An account's mailbox in a check: the check's folders, and the manifests as they were before.
 
-    `foreign` has the number of messages in each folder that are not loadsim's: others may use the account. `held` has
-    the number of messages in each folder to which the check adds some, before it does.
+    `foreign` counts the messages of each folder that are not loadsim's: others may use the account. `held` counts the
+    messages of each folder to which the check is about to add some.
     """
 
     account: Account
@@ -38,9 +38,9 @@ class CheckPlace:
 
 
 async def make_folders(places: list[CheckPlace], account: Account, mailbox: Provisioning) -> None:
-    """Create the folders that the tasks need and that an account lacks; add the account to `places` before.
+    """Create the folders that the tasks need and the account lacks; before that, add the account to `places`.
 
-    Raises `ConfigError` if another process uses the account, or another user of the scenario has this mailbox, too.
+    Raises `ConfigError` if another process uses the account, or another user of the scenario has the same mailbox.
     """
     state = await inspect_mailbox(account, mailbox, lambda record: True)
     if state.shared:
@@ -88,12 +88,12 @@ async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisio
 
     Raises `AccountTaken` if another process has used the account meanwhile.
     """
-    found: Sequence[manifest.Manifest] = ()
+    manifests: Sequence[manifest.Manifest] = ()
     if manifest.FOLDER in existing:
         stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
-        found, _ = await manifest.read(mailbox, account, stored)
-        # Before a folder that it may need is deleted.
-        manifest.refuse_other(account, found, manifest.holder_in(place.before))
+        manifests, _ = await manifest.read(mailbox, account, stored)
+        # Before deleting a folder that the other process may need.
+        manifest.refuse_other(account, manifests, manifest.holder_in(place.before))
     kept = [name for name in place.created if name in existing and not await delete_empty(mailbox, name)]
     if manifest.FOLDER not in existing:
         return
@@ -101,7 +101,7 @@ async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisio
         names = {*manifest.names_in(place.before), *kept}
         await manifest.write(mailbox, account, names, None if kept else manifest.record_in(place.before))
     else:
-        ours = [each.message.ref for each in found]
+        ours = [written.message.ref for written in manifests]
         if place.made_manifest_folder and await mailbox.message_count(manifest.FOLDER) == len(ours):
             await mailbox.delete(manifest.FOLDER)
             return

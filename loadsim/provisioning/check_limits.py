@@ -1,4 +1,4 @@
-"""The offer and the limits of a server, compared with those that a scenario uses."""
+"""The offer and the limits of a server, compared with what a scenario needs."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ CAPABILITIES = (
     *("IDLE", "MOVE", "UIDPLUS", "LITERAL+", "SPECIAL-USE", "NAMESPACE", "UNSELECT", "CONDSTORE", "LIST-STATUS"),
     *("MULTIAPPEND", "QUOTA"),
 )
-"""IMAP capabilities that loadsim uses if they are offered after the log-on; SASL-IR is for the log-on."""
+"""IMAP capabilities that loadsim uses if a server offers them; SASL-IR is left out: it matters before the log-on."""
 
 EXTENSIONS = ("PIPELINING", "SIZE", "8BITMIME")
-"""SMTP extensions that loadsim uses if they are offered."""
+"""SMTP extensions that loadsim uses if a server offers them."""
 
 
 def offers(
     workload: Workload, services: Services, places: Sequence[CheckPlace], smtp_offer: ServerOffer | None
 ) -> list[Observation]:
     """Return what the server offers, and how it names folders."""
-    of_tls = {service: Observation(f"{service.upper()} TLS", each.tls) for service, each in services.endpoints.items()}
-    found = [of_tls.pop("smtp")] if services.smtp is not None else []
+    endpoints = services.endpoints.items()
+    of_tls = {service: Observation(f"{service.upper()} TLS", endpoint.tls) for service, endpoint in endpoints}
+    of_smtp = [of_tls.pop("smtp")] if services.smtp is not None else []
     if smtp_offer is not None:
-        words = [each.partition(" ")[0] for each in smtp_offer.features]
-        found += [
+        words = [feature.partition(" ")[0] for feature in smtp_offer.features]
+        of_smtp += [
             Observation("SMTP log-on", smtp_offer.method or "none"),
             Observation("SMTP offers", " ".join(name for name in EXTENSIONS if name in words) or "none"),
         ]
     if not places:
-        return found
+        return of_smtp
     place = places[0]
     names, method = place.names, place.offer.method
     folders = Observation(
         "folders", "; ".join(f"{name} = {names[name]}" for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR))
     )
     if services.imap is None:
-        return [*of_tls.values(), Observation("MAPI log-on", method), folders, *found]
+        return [*of_tls.values(), Observation("MAPI log-on", method), folders, *of_smtp]
     offered = place.offer.features
     has = [name for name in CAPABILITIES if name in offered]
     lacks = [name for name in CAPABILITIES if name not in offered]
@@ -58,14 +59,14 @@ def offers(
         new_mail(workload.scenario, offered),
         Observation("folder names", f"prefix {prefix or 'none'}, separator {rest.removesuffix('B') or 'none'}"),
         folders,
-        *found,
+        *of_smtp,
     ]
 
 
 def new_mail(scenario: Scenario, offered: Collection[str]) -> Observation:
-    """Return how users hear of new mail from a server with these capabilities: by IDLE, or as they look for it."""
+    """Return how users notice new mail on a server with these capabilities: by IDLE, or by looking for it."""
     programs = [group.program for group in scenario.topology]
-    look_s = max(each.look_s if "IDLE" in offered else each.poll_s for each in programs)
+    look_s = max(program.look_s if "IDLE" in offered else program.poll_s for program in programs)
     if not look_s:
         return Observation("new mail", "IDLE")
     limit = scenario.criteria.get(DELIVERY)
@@ -76,18 +77,18 @@ def new_mail(scenario: Scenario, offered: Collection[str]) -> Observation:
 
 def limits(workload: Workload, places: Sequence[CheckPlace], smtp_offer: ServerOffer | None) -> list[Observation]:
     """Compare quotas and message size limits with what the scenario plans."""
-    found: list[Observation] = []
     if not places:
-        return found
+        return []
+    sizes: list[Observation] = []
     planned = largest_message_bytes(workload)
     offer = places[0].offer
-    for name, of in (("APPENDLIMIT", offer), ("SIZE", smtp_offer)):
-        if of is not None and (limit := of.limit(name)) is not None:
-            found.append(of_size(name, limit, planned))
+    for name, service in (("APPENDLIMIT", offer), ("SIZE", smtp_offer)):
+        if service is not None and (limit := service.limit(name)) is not None:
+            sizes.append(of_size(name, limit, planned))
     quotas = [_of_quota(workload, place.account, quota) for place in places for quota in place.quotas]
     if not quotas and offer.features:  # MAPI states no capabilities
         quotas.append(Observation("quota", "none stated" if "QUOTA" in offer.features else "not offered"))
-    return [*{(each.subject, each.seen): each for each in (*found, *quotas)}.values()]
+    return [*{(seen.subject, seen.seen): seen for seen in (*sizes, *quotas)}.values()]
 
 
 def sends_to_lists(workload: Workload) -> bool:
@@ -97,7 +98,7 @@ def sends_to_lists(workload: Workload) -> bool:
 
 
 def of_size(name: str, limit: int, planned: int) -> Observation:
-    """Return the largest message that a service takes."""
+    """Return the largest message that a service takes, compared with the largest planned one."""
     small = None if planned <= limit else finding(Code.SMALL_LIMIT, name, planned=planned, limit=limit)
     return Observation(name, f"{limit:,} bytes; the largest planned message has {planned:,}", small)
 

@@ -1,4 +1,4 @@
-"""A check of a server under way: what it has found so far, and its mail to users and lists."""
+"""A check of a server under way: what it has seen so far, and its mail to users and lists."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Check:
 
 
 def probe(services: Services, account: Account) -> Probing:
-    """Return a submission service of this account that can be asked."""
+    """Return this account's submission service, which can be asked what it offers."""
     session = open_driver(preparing_driver(services), services).session(account, NullObserver())
     return cast(Probing, session.submission)
 
@@ -86,30 +86,30 @@ def probe(services: Services, account: Account) -> Probing:
 async def expunge(
     check: Check, mailbox: Provisioning, folder: str, only: str | None = None, changed: bool = False
 ) -> set[str]:
-    """Expunge the messages of this check in a folder, or one of them; also with a `changed` From. Return their ids."""
+    """Expunge this check's messages in a folder, or `only` one, even with a `changed` From. Return their ids."""
     listed = (await mailbox.listing([folder]))[folder] if changed else await mailbox.headers(folder, NEWEST)
-    own = {each.ref: each.tag.id for each in listed if each.tag is not None and each.tag.run == check.post.run_id}
-    found = {ref: message for ref, message in own.items() if only in (None, message)}
-    await mailbox.expunge([*found])
-    return set(found.values())
+    own = {header.ref: header.tag.id for header in listed if header.tag and header.tag.run == check.post.run_id}
+    chosen = {ref: message for ref, message in own.items() if only in (None, message)}
+    await mailbox.expunge([*chosen])
+    return set(chosen.values())
 
 
 async def expunge_replies(check: Check, account: Account, mailbox: Provisioning) -> None:
     """Expunge and count the automatic replies in the Inbox to messages of this check."""
-    found = [
-        each.ref
-        for each in (await mailbox.listing([INBOX]))[INBOX]
-        if run_named(each.in_reply_to, account.domain) == check.post.run_id
-        and await bounce_status(account, mailbox, each) == AUTOMATIC_REPLY
+    replies = [
+        message.ref
+        for message in (await mailbox.listing([INBOX]))[INBOX]
+        if run_named(message.in_reply_to, account.domain) == check.post.run_id
+        and await bounce_status(account, mailbox, message) == AUTOMATIC_REPLY
     ]
-    check.replies += len(found)
-    await mailbox.expunge(found)
+    check.replies += len(replies)
+    await mailbox.expunge(replies)
 
 
 async def find_others(check: Check) -> None:
-    """Note the users whose Inbox is not theirs alone: a message in it changes, or it has another user's.
+    """Note the users whose Inbox is not theirs alone: a message in it changes, or another user's message is there.
 
-    For a check that is about to accuse the server: a filter or a mail program may work on an empty Inbox, too.
+    A check does this before it accuses the server: a filter or mail program may work on an Inbox that was empty.
     """
     accounts = accounts_on_server(check.workload.scenario, sorted(check.touched))
     probes = {account.number: check.post.compose(account, {account.number: account.address}) for account in accounts}
@@ -120,13 +120,14 @@ async def find_others(check: Check) -> None:
         while time.monotonic() < deadline:
             stored = (await mailbox.listing([INBOX]))[INBOX]
             run = check.post.run_id
-            flags = {each.tag.id: each.flags & CHANGED for each in stored if each.tag and each.tag.run == run}
+            own = [(message.tag.id, message) for message in stored if message.tag and message.tag.run == run]
+            flags = {message_id: message.flags & CHANGED for message_id, message in own}
             for user, probe in probes.items():
                 if user != account.number and probe.id in flags:
                     return f"that of user {user} there"
-            own = flags.get(probes[account.number].id)
-            if own is None or own:
-                return "it removed" if own is None else f"it flagged {' '.join(sorted(own))}"
+            changed = flags.get(probes[account.number].id)
+            if changed is None or changed:
+                return "it removed" if changed is None else f"it flagged {' '.join(sorted(changed))}"
             await asyncio.sleep(POLL_S)
         return ""
 
@@ -138,14 +139,14 @@ async def find_others(check: Check) -> None:
 
 
 def fair(check: Check, ended: bool, seen: Observation) -> Observation:
-    """Return what was seen, without a finding if others use its mailboxes, or the check ended before it knew that."""
+    """Return what was seen, without its finding if others may use its mailboxes, or if the check ended before that."""
     if seen.finding is None or not seen.users or not (ended or check.others.intersection(seen.users)):
         return seen
     return replace(seen, seen=f"not judged: {seen.seen}", finding=None)
 
 
 async def check_mail(check: Check) -> None:
-    """Report arrivals, then send one message to the smallest list."""
+    """Report arrivals and altered mail, then send one message to the smallest list."""
     arrivals = [arrival for task in check.tasks for arrival in task.arrivals]
     if arrivals:
         check.mail.append(_arrived(arrivals))
@@ -173,7 +174,7 @@ def _arrived(arrivals: Sequence[Arrival]) -> Observation:
 async def _list(check: Check) -> None:
     """Send one message to the smallest list, as a member, wait until all members have it, and remove it there.
 
-    A list may leave out the sender. Then a run does not expect these copies.
+    A list may leave out the sender; a run then does not expect these copies.
     """
     lists = check.workload.population.lists
     if not sends_to_lists(check.workload):
@@ -200,7 +201,7 @@ async def _list(check: Check) -> None:
     times: dict[int, float] = {}
 
     def only_sender_lacks(passed_s: float) -> bool:
-        """Return whether the sender alone, one of several members, has no copy so long after the others."""
+        """Return whether, this long after the others, only the sender has no copy."""
         lacking = {account.number for account in accounts} - times.keys()
         return lacking == {sender.number} and time.monotonic() - since > max(times.values(), default=0.0) + passed_s
 

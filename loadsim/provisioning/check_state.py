@@ -1,11 +1,11 @@
-"""Two sessions of one account: one changes mail, the other one watches; the driver holds the server against itself."""
+"""Two sessions of one account: one changes mail, the other watches; the driver compares the server's responses."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import cast
@@ -14,10 +14,9 @@ from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.ports import INBOX, SYSTEM_FLAGS, Flag, MessageRef, Part, Provisioning, Stored
+from loadsim.model.ports import INBOX, RESET_FLAGS, SYSTEM_FLAGS, Flag, MessageRef, Part, Provisioning, Stored
 from loadsim.model.state_checks import StateChecks, Violation
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.check_facts import keywords_of, place_of_copyuid
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_mail import Check
 from loadsim.provisioning.check_tasks import FIRST_POLL_S
@@ -27,10 +26,13 @@ from loadsim.provisioning.sessions import NullObserver, preparing_driver
 ROUNDS = 3
 
 KINDS = ("ups1K", "ups2K", "ups4K")
-"""Of the messages: their sizes tell a text from that of another one."""
+"""The kinds of the messages, whose texts differ in size."""
 
 WHOLE = Part("", "message/rfc822", 0)
-"""The whole message: its bytes are held against RFC822.SIZE."""
+"""The whole message: the driver compares its bytes with RFC822.SIZE."""
+
+NOT_OF_SERVER = {"\\recent", *map(str.lower, RESET_FLAGS)}
+"""Flags that are no keywords of the server's own."""
 
 
 class _Watcher(NullObserver):
@@ -51,7 +53,7 @@ async def try_state(check: Check) -> bool:
     """
     place, moving, watching = check.own[0], _Watcher(), _Watcher()
     driver = open_driver(preparing_driver(check.services), check.services)
-    acts, watches = (cast(Provisioning, driver.session(place.account, each).mailbox) for each in (moving, watching))
+    acts, watches = (cast(Provisioning, driver.session(place.account, own).mailbox) for own in (moving, watching))
     try:
         await acts.log_on()
         try:
@@ -62,8 +64,8 @@ async def try_state(check: Check) -> bool:
         for mailbox in (acts, watches):
             await mailbox.headers(INBOX, NEWEST)
         if lacking_flags := [flag for flag in SYSTEM_FLAGS if not acts.keeps(flag)]:
-            found = finding(Code.FLAGS_NOT_KEPT, flags=", ".join(lacking_flags))
-            check.server.append(Observation("flags", "some are not kept", found))
+            not_kept = finding(Code.FLAGS_NOT_KEPT, flags=", ".join(lacking_flags))
+            check.server.append(Observation("flags", "some are not kept", not_kept))
         delivered = await _held(acts, place.folder)  # copied and moved by tasks
         for _ in range(ROUNDS):
             await watches.watch()
@@ -71,8 +73,8 @@ async def try_state(check: Check) -> bool:
         held = await _held(acts, place.folder)
         check.facts = replace(
             check.facts,
-            delivered_keywords=keywords_of(check, delivered.values()),
-            appended_keywords=keywords_of(check, [held[ref] for ref in held.keys() - delivered.keys()]),
+            delivered_keywords=_keywords(check, delivered.values()),
+            appended_keywords=_keywords(check, [held[ref] for ref in held.keys() - delivered.keys()]),
         )
         lasting = acts.offer.permanent_flags  # once the Inbox had mail: Dovecot 2.4.5 adds its keywords then
         check.facts = replace(check.facts, copyuid=place_of_copyuid(moving.lines), permanent_flags=lasting)
@@ -88,9 +90,9 @@ async def try_state(check: Check) -> bool:
 
 
 async def _held(mailbox: Provisioning, folder: str) -> dict[MessageRef, Stored]:
-    """Return the messages of a folder; none if the server refuses to list it: the facts are for tables only."""
+    """Return the messages of a folder; none if the server refuses to list it, as only tables need them."""
     with suppress(ServerRefused):
-        return {each.ref: each for each in (await mailbox.listing([folder]))[folder]}
+        return {message.ref: message for message in (await mailbox.listing([folder]))[folder]}
     return {}
 
 
@@ -99,14 +101,15 @@ async def _try_once(
 ) -> None:
     account, folder = place.account, place.folder
     outgoing = [check.post.compose(account, {account.number: account.address}, kind) for kind in KINDS]
-    ids = {each.id for each in outgoing}
+    ids = {message.id for message in outgoing}
 
     async def own(mailbox: Provisioning, name: str) -> dict[MessageRef, MessageTag]:
         headers, run = await mailbox.headers(name, NEWEST), check.post.run_id
-        return {each.ref: each.tag for each in headers if each.tag and each.tag.run == run and each.tag.id in ids}
+        tags = {header.ref: header.tag for header in headers if header.tag and header.tag.run == run}
+        return {ref: tag for ref, tag in tags.items() if tag.id in ids}
 
     async def watch(name: str) -> None:
-        with suppress(ServerRefused):  # a server may refuse what the other session has just removed (RFC 2180)
+        with suppress(ServerRefused):  # the other session has just removed it (RFC 2180)
             await own(watches, name)
 
     # New mail.
@@ -118,8 +121,8 @@ async def _try_once(
             await watching.news.wait()
         announced_ms = round(1000 * (time.monotonic() - appended_s), 1)
         check.facts = replace(check.facts, announced_ms=max(announced_ms, check.facts.announced_ms or 0.0))
-    for each in outgoing[1:]:
-        await acts.append(INBOX, each.message)
+    for message in outgoing[1:]:
+        await acts.append(INBOX, message.message)
     await watches.arrived()
     # Read and mark it.
     refs = [*(tags := await own(acts, INBOX))]
@@ -151,23 +154,41 @@ async def _try_once(
         await own(acts, name)
 
 
-def _compare(check: Check, place: CheckPlace, put: Counter[bytes], found: Counter[bytes]) -> None:
-    """Hold the messages that COPY and MOVE put into a folder against those that it lists."""
-    if missing := put - found:
+def place_of_copyuid(lines: Iterable[bytes | int]) -> str:
+    """Return the place of COPYUID in the answer to the last MOVE of kept lines; "" without one."""
+    text = b"\0".join(b"" if isinstance(line, int) else line for line in lines).upper()
+    moves = [command for command in text.split(b"\0\0") if b" UID MOVE " in command]
+    if not moves:
+        return ""
+    before, copyuid, _ = moves[-1].partition(b"[COPYUID ")
+    if not before.endswith(b"* OK "):
+        return "tagged" if copyuid else "none"
+    return f"untagged, {'after' if b' EXPUNGE' in before else 'before'} EXPUNGE"
+
+
+def _keywords(check: Check, stored: Iterable[Stored]) -> tuple[str, ...] | None:
+    """Return the keywords that the server has set on messages of the check; None if there are none of these."""
+    own = [message for message in stored if message.tag is not None and message.tag.run == check.post.run_id]
+    return None if not own else tuple(sorted({flag for message in own for flag in message.flags} - NOT_OF_SERVER))
+
+
+def _compare(check: Check, place: CheckPlace, put: Counter[bytes], listed: Counter[bytes]) -> None:
+    """Compare the messages that COPY and MOVE put into a folder with those that it lists."""
+    if missing := put - listed:
         excerpt = f"UID COPY, UID MOVE -> OK: {missing.total()} of {put.total()} messages are missing or differ"
         violation = Violation("copy-differs", "RFC 9051 6.4.7", place.account.number, place.folder, excerpt)
         check.state.broken(violation)
 
 
 def state_of(checks: StateChecks, others: Sequence[int] = (), completed: bool = True) -> Iterator[Observation]:
-    """Yield what the server's responses are held to be: a finding for each broken rule.
+    """Yield a finding for each rule that the server's responses break, or why there is none.
 
-    `completed`: two sessions have made each rule's case. People may use the mailboxes of the users `others`, and change
-    what sessions know: no server is accused there.
+    `completed`: two sessions have tried each rule. People may use the mailboxes of the users `others` and change what
+    sessions know, so the server is not accused there.
     """
-    broken = [each for each in checks.violations.values() if each.user not in others]
-    for each in broken:
-        yield Observation("state", each.rule, each.finding, (each.user,))
+    broken = [violation for violation in checks.violations.values() if violation.user not in others]
+    for violation in broken:
+        yield Observation("state", violation.rule, violation.finding, (violation.user,))
     if others:
         users = ", ".join(map(str, others))
         yield Observation("state", f"not judged by others' mail in the mailbox of user {users}")

@@ -1,4 +1,4 @@
-"""The tasks of one user, each done once in a real session, with messages of the check only.
+"""The tasks of one user, each done once in a real session, with the check's own messages only.
 
 An engine runs the user, as in a run. In place of the scenario's plan, `TaskCheck` has each planned task once. It also
 is the engine's control: it delays the common start until three messages have reached the user's Inbox.
@@ -34,13 +34,13 @@ from loadsim.users.tasks import LOGON, SAVE_SENT, SYNC, TASKS, Outgoing, Read, T
 from loadsim.users.user import IDLE
 
 SMALL = "ups1K"
-"""The kind of the messages of a check, except those with an attachment."""
+"""The kind of a check's messages, except those with an attachment."""
 
 POLL_S = 1.0
-"""The interval in which the server is asked for mail that it has not announced."""
+"""The interval between two requests for mail that the server has not announced."""
 
 FIRST_POLL_S = 3.0
-"""The longest wait for the server's announcement, before the server is asked."""
+"""The longest wait for an announcement before the server is asked for mail."""
 
 ENDLESS_US = 10**12
 
@@ -66,7 +66,7 @@ class CheckWorkload(Workload):
 class OwnMail:
     """A mailbox in which only the messages of one check are listed; all else is the driver's `ports.Mailbox`.
 
-    So no task can act on another message. `seen` has the messages that were listed in the Inbox, by their ids.
+    So no task can touch another message. `seen` has the messages that were listed in the Inbox, by id.
     """
 
     def __init__(self, mailbox: Mailbox, run: str) -> None:
@@ -99,9 +99,9 @@ class OwnMail:
 
 @dataclass(slots=True)
 class Post:
-    """The mail of a check, whose name is `run_id`: ids of its messages, and those that were accepted for each user.
+    """The mail of a check: the ids of its messages that were accepted for each user, and of those that arrived.
 
-    `altered` has message, user and folder of each part with other bytes than were sent.
+    `altered` has message, user and folder of each part whose bytes are not those that were sent.
     """
 
     workload: Workload
@@ -120,7 +120,7 @@ class Post:
         answers: tuple[Header, Flag, str] | None = None,
         attachment: Attachment | None = None,
     ) -> Outgoing:
-        """Return a message to these users, by their addresses. With `answers`, it answers that message."""
+        """Return a message to these users at their addresses; with `answers`, an answer to that message."""
         self._last += 1
         message_id = f"c{sender.number}.{self._last}"
         addresses = list(dict.fromkeys(to.values()))
@@ -145,7 +145,7 @@ class Post:
 
 @dataclass(slots=True)
 class Arrival:
-    """The time of a message from its acceptance until it was listed, and whether the server announced it."""
+    """The time from a message's acceptance until it was listed, and whether the server announced it."""
 
     seconds: float
     announced: bool

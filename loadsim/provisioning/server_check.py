@@ -22,7 +22,6 @@ from loadsim.model.content.compose import Contents
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Provisioning, Services
 from loadsim.model.state_checks import StateChecks
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
-from loadsim.provisioning.check_facts import facts_of
 from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import (
@@ -40,7 +39,7 @@ from loadsim.provisioning.check_tasks import Post, TaskCheck
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.manifest import AccountTaken
 from loadsim.provisioning.preflight import check_accounts, check_submission, log_off, nothing, user_connections
-from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
+from loadsim.provisioning.server_report import Observation, ServerFacts, ServerReport, TriedTask, lacking
 from loadsim.provisioning.sessions import (
     NullObserver,
     accounts_on_server,
@@ -65,7 +64,7 @@ MOST_USERS = 6
 
 
 def checked_users(workload: Workload) -> list[int]:
-    """Return the first and the last user, and the first of each group, at most `MOST_USERS`, in their order."""
+    """Return the first and the last user, and the first of each group: at most `MOST_USERS`, in order."""
     population = workload.population
     users = [user for user in range(1, len(population) + 1) if population.group(user).protocol != IN_THE_ENGINE]
     if len(users) < 2:
@@ -86,10 +85,10 @@ async def check_server(
     wait_s: float = WAIT_S,
     ended: Callable[[ServerReport], object] = lambda _: None,
 ) -> ServerReport:
-    """Check a server, and remove what the check put there, also if it fails or is cancelled.
+    """Check a server, and remove what the check put there, even if it fails or is cancelled.
 
-    Then `ended` gets what was seen, and what may remain. Raises `ConfigError` if the server does not answer, an account
-    cannot log on, or another loadsim or user has it.
+    Then `ended` receives what was seen and what may remain. Raises `ConfigError` if the server does not answer,
+    an account cannot log on, or another loadsim or user has it.
     """
     limited = replace(
         services, command_limit_s=min(services.command_limit_s, max(wait_s, 1.0)), state_checks=StateChecks(1.0)
@@ -102,7 +101,7 @@ async def check_server(
         async with held(accounts_on_server(workload.scenario), replace(limited, state_checks=None), "check"):
             try:
                 await _try_all(check, progress)
-                await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
+                await asyncio.sleep(0)  # a cancellation under way ends the check here, not the removal
             finally:
                 progress("remove")
                 check.removed = await _remove(check)
@@ -153,7 +152,7 @@ def _report(check: Check, why_ended: str = "") -> ServerReport:
         accounts=tuple(account.login for account in check.accounts),
         server=(*offers(check.workload, check.services, check.places, check.smtp), *map(judge, check.server)),
         tasks=tuple(replace(task, failure=task.failure and judge(task.failure)) for task in _merged(check.tasks)),
-        facts=facts_of(check),
+        facts=_facts(check),
         mail=tuple(map(judge, mail)),
         seconds=time.monotonic() - check.began_s,
         leftovers=tuple(str(remains) for remains in check.removed if remains),
@@ -161,33 +160,49 @@ def _report(check: Check, why_ended: str = "") -> ServerReport:
     )
 
 
+def _facts(check: Check) -> ServerFacts:
+    """Return a check's facts with what the server offers, and its limits."""
+    place = next(iter(check.places), None)
+    offer = place.offer if place is not None else None
+    return replace(
+        check.facts,
+        imap_capabilities=tuple(sorted(offer.features)) if offer else (),
+        smtp_extensions=tuple(sorted(check.smtp.features)) if check.smtp else (),
+        permanent_flags=check.facts.permanent_flags or (offer.permanent_flags if offer else ""),
+        missing_folder=place.missing_folder if place is not None else "",
+        append_limit_bytes=offer.limit("APPENDLIMIT") if offer else None,
+        message_limit_bytes=check.smtp.limit("SIZE") if check.smtp else None,
+    )
+
+
 async def _sessions_at_once(check: Check) -> None:
-    """Log on to up to `MOST_SESSIONS` mailboxes at once. A refused session names the server's limit."""
+    """Log on to up to `MOST_SESSIONS` mailboxes at once. A refused session shows the server's limit."""
     accounts = accounts_on_server(check.workload.scenario)[:MOST_SESSIONS]
     driver = open_driver(preparing_driver(check.services), check.services)
     mailboxes = [driver.session(account, NullObserver()).mailbox for account in accounts]
     try:
         results = await asyncio.gather(*(mailbox.log_on() for mailbox in mailboxes), return_exceptions=True)
-        failures = [each for each in results if isinstance(each, BaseException)]
+        failures = [result for result in results if isinstance(result, BaseException)]
         for failure in failures:
             if not isinstance(failure, TaskFailed):
                 raise failure
         if len(failures) == len(accounts):
-            first = next(each for each in failures if isinstance(each, TaskFailed))
+            first = next(failure for failure in failures if isinstance(failure, TaskFailed))
             raise no_access(preparing_driver(check.services), check.services, accounts[0], first)
         on = len(accounts) - len(failures)
         seen, limit = f"{on} of {len(accounts)} at once", None
         if failures:
-            await asyncio.gather(*(log_off(each) for each in mailboxes))
+            await asyncio.gather(*(log_off(mailbox) for mailbox in mailboxes))
             # An account that cannot log on alone is bad input; one that can has met a limit.
-            refused = next(at for at, each in zip(accounts, results, strict=True) if isinstance(each, TaskFailed))
-            good = next(at for at, each in zip(accounts, results, strict=True) if not isinstance(each, TaskFailed))
+            tried = [*zip(accounts, results, strict=True)]
+            refused = next(account for account, result in tried if isinstance(result, TaskFailed))
+            good = next(account for account, result in tried if not isinstance(result, TaskFailed))
             (alone,) = await visit([refused], check.services, nothing, lambda *_: None)
             all_done([named(refused, alone, good)])
             limit = finding(Code.FEW_SESSIONS, on=on, tried=len(accounts), answer=str(failures[0]))
         check.server.append(Observation("sessions", seen, limit))
     finally:
-        await asyncio.gather(*(log_off(each) for each in mailboxes))
+        await asyncio.gather(*(log_off(mailbox) for mailbox in mailboxes))
 
 
 async def _make_folders(check: Check) -> None:
@@ -195,8 +210,8 @@ async def _make_folders(check: Check) -> None:
         try:
             await make_folders(check.places, account, mailbox)
             if foreign := sum(check.places[-1].foreign.values()):
-                found = finding(Code.MAILBOX_NOT_EMPTY, name_of(account), messages=foreign)
-                check.server.append(Observation(f"mail, {account.login}", "others' mail", found))
+                not_empty = finding(Code.MAILBOX_NOT_EMPTY, name_of(account), messages=foreign)
+                check.server.append(Observation(f"mail, {account.login}", "others' mail", not_empty))
         except ServerRefused as failure:
             check.server.append(lacking(f"folders, {account.login}", failure, sender=account.address))
 
@@ -207,7 +222,7 @@ async def _make_folders(check: Check) -> None:
 async def _do_tasks(check: Check) -> None:
     """Let each user do the planned tasks with the driver and mail program of their group; users work together.
 
-    Users of another driver than `init` and `clean` use do them with that one, too.
+    Users with another driver than `init` and `clean` use also do them with the driver of these commands.
     """
     scenario, preparing = check.workload.scenario, preparing_driver(check.services)
     groups = {user: check.workload.population.group(user) for user in check.users}
@@ -219,7 +234,7 @@ async def _do_tasks(check: Check) -> None:
     users, plugin_tasks = list(check.users), load_tasks(scenario)
     check.touched.update(users)
 
-    async def one(user: int, partner: int) -> None:
+    async def do_tasks(user: int, partner: int) -> None:
         group = groups[user]
         for name in (group.driver_name,) if group.protocol == preparing else (preparing, group.driver_name):
             if name != preparing:
@@ -231,11 +246,11 @@ async def _do_tasks(check: Check) -> None:
 
     async with asyncio.TaskGroup() as group:
         for user, partner in zip(users, [*users[1:], users[0]], strict=True):
-            group.create_task(one(user, partner))
+            group.create_task(do_tasks(user, partner))
 
 
 def _merged(checks: Iterable[TaskCheck]) -> tuple[TriedTask, ...]:
-    """Return one entry for each driver and task that all its users did, with the longest time; all failures apart."""
+    """Return an entry for each driver and task, with the longest time of all users, then all failures."""
     done: dict[tuple[str, str], TriedTask] = {}
     failed: list[TriedTask] = []
     for tried in [tried for check in checks for tried in check.tried]:
@@ -272,12 +287,12 @@ async def _remove(check: Check) -> list[str | ConfigError]:
         while late - check.overdue and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
             late -= await expunge(check, mailbox, INBOX)
-        changed = set[str]().union(*[await expunge(check, mailbox, each, changed=True) for each in folders if late])
+        changed = set[str]().union(*[await expunge(check, mailbox, name, changed=True) for name in folders if late])
         if changed:
             late -= changed
             check.others.add(account.number)
-            found = finding(Code.HEADER_CHANGED, name_of(account), messages=len(changed))
-            check.server.append(Observation(f"Inbox, {account.login}", "mail with another From or Message-ID", found))
+            other = finding(Code.HEADER_CHANGED, name_of(account), messages=len(changed))
+            check.server.append(Observation(f"Inbox, {account.login}", "mail with another From or Message-ID", other))
         remains = [f"{len(late)} messages accepted for it have not arrived"] if late else []
         if place is not None:
             counts = await count_messages(mailbox, folders)

@@ -20,10 +20,10 @@ Late_s = tuple[float, float, float]
 class CompanionCounts:
     """Counts over the companions of a host.
 
-    `tried` companions have ended their first log-on, also if it failed. `failures` includes failed log-ons and lost
+    `tried` companions have ended their first log-on, even if it failed. `failures` includes failed log-ons and lost
     sessions. `looks` are looks for new mail, each with a log-on. `planned_ns` is the time of all companions from the
     common start to the end of the run. `down_ns` is the part of it in which the server did not serve them: from a lost
-    session, or from the begin of calls that failed or were never answered, to the next success.
+    session, or from the start of a call that failed or was never answered, to the next success.
     """
 
     tried: int = 0
@@ -80,13 +80,13 @@ class Host(Protocol):
 
     @property
     def in_turn(self) -> Callable[[Callable[[], object]], None]:
-        """Call a function now or in a later turn of the event loop, so that crowds do not hold it up."""
+        """Call a function now or in a later turn of the event loop, so that many users at once do not delay it."""
 
     def wall_clock_us(self) -> int:
         """Return wall-clock microseconds since 1970, by the run's clock."""
 
     def mail_accepted(self, message: str, user: int, sender: int | None = None) -> None:
-        """Note that the server accepted a message for a user; the sender may be unknown if they are another."""
+        """Note that the server accepted a message for a user; `sender` may be None unless it is this user."""
 
     def mail_seen(self, message: str, user: int, sender: int) -> None:
         """Note that a user has seen a message of this run."""
@@ -95,7 +95,7 @@ class Host(Protocol):
         """Count a task that has ended or was skipped; `service_ns` counts only if it is ok."""
 
     def lines(self, user: int) -> KeptLines:
-        """Return what keeps the last protocol lines of a user or companion, none yet."""
+        """Return an empty store for the last protocol lines of a user or companion."""
 
     def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
         """Count a failure. Return the kind to record."""

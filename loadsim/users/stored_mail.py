@@ -1,28 +1,27 @@
-"""The mail that must be in a user's folders, held against what the server lists: nothing to do is never done.
+"""The mail that must be in a user's folders, compared with what the server lists.
 
-The problem: a server that loses mail is fast, and its users have less to do. So each list that a user fetches anyway is
-held against what must be in that folder, without a command of its own. A user has thousands of messages, and a list
-shows the newest 50, so the memory has no list of all:
+The problem: a server that loses mail looks fast, because its users have less to do. So each list that a user fetches
+anyway is compared with what must be in that folder; no command is added. Users have thousands of messages, and a list
+shows the newest 50, so it would cost too much memory to keep all ids:
 
-    _KnownFolder.held     how many messages the folder must have; `lost` ones are taken off, and recorded
-    _KnownFolder.put      ids that the user's own tasks have put there, with their number
-    _KnownFolder.recent   those of them that no list was fetched of since, with the flags that they had
-    initial ids           computed from user, folder and place, when a list lacks something
+    _KnownFolder.held     the number of messages that must be there, without the `lost` ones, which were recorded
+    _KnownFolder.put      the ids that the user's own tasks put there, with the number of copies
+    _KnownFolder.recent   those put since the folder was last listed, with their flags
+    initial ids           computed from user, folder and position, but only when something is missing
 
-An example. Folder 01 has 4 messages of the start state, and the user moves `n3.1` there: held 5, put {n3.1: 1}, recent
-{n3.1}. BROWSE then lists it, and the server says 5 EXISTS. All ids are there: nothing is recorded, and `recent` is
-empty again. Had it said 4 EXISTS without `n3.1`, `n3.1` would be missing; with 4 EXISTS and `n3.1`, one of the start
-state would, and only now are the ids of the start state computed, to name it. Once recorded, it is no longer held, so
-that the next list is held against what is left.
+An example. Folder 01 has 4 messages of the start state, and the user moves `n3.1` there: held is 5, put {n3.1: 1},
+recent {n3.1}. BROWSE lists the folder, and the server says 5 EXISTS. All is well: nothing is recorded, and `recent` is
+empty again. With 4 EXISTS and no `n3.1`, that message is missing. With 4 EXISTS and `n3.1`, one of the start state is
+missing; its id is computed only now. A missing message is recorded once, and the next list need not have it.
 
-A list of more than 50 messages is a part. Its count still tells if some are missing, and its ids whether the recent
+A list of more than 50 messages is a part. Its count still shows if some are missing, and its ids whether the recent
 ones are there. A whole list counts its own copies, so that a second copy of one message never stands for another.
 
 `look` asks three questions of each list: what is missing, what is doubled, and what is foreign, which means that it
-belongs to another folder or user. It also records messages that are cut, or have lost their flags.
+belongs to another folder or user. It also records messages that are cut or have lost flags.
 
 Doubt is never a fault. Messages that a failed command may have put, moved or removed are noted before it is sent
-(`tries`, `leaves`), and may be there or not. Those that were put and not listed until the end are `unlisted`.
+(`tries`, `leaves`), and may be there or not. Those that were put and never listed until the end are `unlisted`.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
 from loadsim.model.ports import INBOX, SYSTEM_FLAGS, Flag, Header, MessageRef, flags_among
 
 DECODED = 57 / 78
-"""The size of a file by its size in lines of base64: some servers state the sizes of messages from decoded parts."""
+"""The decoded size of a byte of base64, with its line ends: some servers state sizes with decoded parts."""
 
 
 @dataclass(slots=True, eq=False)
 class _KnownFolder:
-    """The number of messages that a folder must have, and those that the user's tasks have put outside of the Inbox."""
+    """The number of messages that a folder must have, and those that tasks put there, except in the Inbox."""
 
     held: int
     lost: int = 0  # recorded as missing, and no longer held
     put: Counter[str] = field(default_factory=Counter)  # copies by id, less those removed
-    recent: dict[str, frozenset[Flag]] = field(default_factory=dict)  # put since the last list, with their flags
-    known: bool = False  # the messages of the start state that a list showed are those of this folder
+    recent: dict[str, frozenset[Flag]] = field(default_factory=dict)  # put since it was last listed, with their flags
+    known: bool = False  # a list has shown whether its start state belongs to this folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,8 @@ def _initial_ids(user: int, folder: str, count: int) -> Mapping[str, None]:
 class StoredMail:
     """The messages of user `number` by folder.
 
-    `start` returns a user's counts in the start state; None: the mailboxes were left as they were, and nothing is held
-    against them. `record` takes `missing`, `doubled` or `unlisted`, a message id and its folder.
+    `start` returns a user's counts in the start state; None: mailboxes were left as they were, and nothing is expected.
+    `record` takes `missing`, `doubled` or `unlisted`, a message id and its folder.
     """
 
     def __init__(
@@ -92,9 +91,9 @@ class StoredMail:
         self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
         self._recorded: set[tuple[str, str, str]] = set()  # event, folder, id
         self._tried: Counter[tuple[str, str]] = Counter()  # folder and id, for each task that may have put it there
-        self.not_kept: set[Flag] = set()  # by a folder, as the server states: mail may have been there
+        self.not_kept: set[Flag] = set()  # by some folder; mail may have been in it
         self._unlisted: set[str] = set()
-        self._place: dict[MessageRef, str] = {}  # of messages that are browsed; others are in the Inbox
+        self._place: dict[MessageRef, str] = {}  # the folder of each browsed message; others are in the Inbox
 
     @property
     def is_known(self) -> bool:
@@ -105,15 +104,15 @@ class StoredMail:
         """The folders that the user has put messages into since they were last listed."""
         return [name for name, folder in self._folders.items() if folder.recent]
 
-    def put(self, folder: str, message_id: str, of: Header | None = None) -> None:
-        """Note that the server has stored a message, perhaps `of` a listed one; the Inbox holds each copy."""
+    def put(self, folder: str, message_id: str, original: Header | None = None) -> None:
+        """Note that the server has stored a message, or a copy of the `original`; in the Inbox, each copy counts."""
         if self._start is None:
             return
         into = self._folder(folder)
-        into.held += folder == INBOX or not self._copies(folder, message_id, of)
+        into.held += folder == INBOX or not self._copies(folder, message_id, original)
         if folder != INBOX:
             into.put[message_id] += 1
-            into.recent[message_id] = flags_among([*(of.flags if of else ()), Flag.SEEN])
+            into.recent[message_id] = flags_among([*(original.flags if original else ()), Flag.SEEN])
 
     def choose(self, headers: Iterable[Header], folder: str) -> Header | None:
         """Return the first of the folder's messages that no other activity may still remove, until `release`."""
@@ -135,7 +134,7 @@ class StoredMail:
         self._tried.update((folder, tag.id) for header in headers if (tag := header.tag))
 
     def leaves(self, headers: Iterable[Header]) -> None:
-        """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
+        """Note messages that the server is asked to remove: from now on they may be gone, even if it refuses."""
         for header in headers if self._start is not None else ():
             place, tag = self.place(header), header.tag
             key = (place, tag.id if tag else "")
@@ -147,11 +146,11 @@ class StoredMail:
                 self._gone.add(key)
 
     def holds(self, name: str) -> bool:
-        """Return whether the folder should have a message, whether the server has lost it or not."""
+        """Return whether the folder should have messages, including those that the server has lost."""
         return self._start is not None and self._folder(name).held + self._folder(name).lost > 0
 
     def look_for(self, names: Iterable[str], listed: Iterable[str]) -> None:
-        """Take the list of all folders. Raises `ServerRefused` once for those that it lacks; their mail is missing."""
+        """Take the list of all folders. Raises `ServerRefused`, once for each folder that is missing with its mail."""
         lacking = {*names} - {*listed} - self._unlisted
         self._unlisted |= lacking
         for name in lacking:
@@ -169,11 +168,10 @@ class StoredMail:
         known: Iterable[Header] = (),
         keeps: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Take a list of the `newest` messages of a folder (None: of all), which holds a number of `messages`.
+        """Compare a list of a folder's `newest` messages (None: all) with what must be there; `messages` is its count.
 
-        Raises `ServerRefused` if it lacks or doubles messages, has others' ones, or if some are not whole, or lack
-        flags that all folders `keep` and that they had at the start, when the user put them there, or by what is
-        `known`. All are recorded. A list of all counts itself: no other mail, and no second copy, stands for a message.
+        Records messages that are missing, doubled, foreign, cut, or without flags that they had at the start, when the
+        user put them there, or in `known`; flags count if each folder `keeps` them. Then raises `ServerRefused`.
         """
         if self._start is None:
             return

@@ -1,32 +1,32 @@
 """One simulated user: does what is due, one step at a time, and records each task.
 
-The problem: a plan says when each activity is due, but a user does one thing at a time, the server may be slow or away,
-and the generator itself may be late. A task must be measured from when the user starts it, so that a slow server is
-charged for its own work only; and from when it was due, so that its queue counts, too. What the generator adds must be
-known, to be judged apart. `_perform` keeps these instants for each task:
+The problem: a plan says when each activity is due, but users do one thing at a time, the server may be slow or away,
+and the generator itself may be late. So each task is timed twice: from its start, which charges the server for this
+task only, and from its due time, which includes the queue before it. The generator's share of the delay must be known,
+because it is judged separately. `_perform` keeps these instants of each task:
 
-    due           by the plan, or when the message to read had come
-    ready         the step before it was done: it could begin
-    began         the event loop came to it
-    composed      the message was made: the generator's work, which is in no time of a task
+    due           the plan's time, or the arrival of the message to read
+    ready         the step before it had ended, so it could begin
+    began         the event loop got to it
+    composed      its message was made: the generator's work, which counts in no task's time
     answered      the last response came (`command`, called by the driver); the loop may resume the user later
 
-An example, in ms after t = 0. READ is due at 1000; the user is busy with SEND until 1400; the loop comes at 1402; the
-last response arrives at 1430, and the loop resumes the user at 1433:
+An example, in ms after t = 0. READ is due at 1000; the user is busy with SEND until 1400; the loop gets to READ at
+1402; its last response arrives at 1430, and the loop resumes the user at 1433:
 
-    service time    1430 - 1402 = 28     of READ, by what the score is computed
-    response time   1430 - 1000 = 430    under *From due*
+    service time    1430 - 1402 = 28     from which the score is computed
+    response time   1430 - 1000 = 430    in the column *From due*
     lateness        busy 400, generator 2
 
-Time without a session is lateness `down` (`SessionState.lateness_ns`); what is neither is the user's being busy, which
-is the server's doing. The three add up to `began - due`. They are passed on to the steps that follow from this one.
+Time without a session is lateness `down` (`SessionState.lateness_ns`). The rest is `busy`: earlier tasks took long,
+which is the server's doing. The three causes add up to `began - due`, and the steps that follow inherit them.
 
-A failure ends a task, and most failures end the session, too: after a lost connection or a silent server, its state is
-unknown. A refusal (NO) does not, nor does a failure of SMTP. The user then logs on again with growing pauses, and the
-next task waits. An error of ours in a callback of a driver must not look like the server's: `_break_session` notes it,
-the running task fails by it, and the loop's next turn ends the session.
+A failure ends a task. Most failures also end the session, because its state is unknown after a lost connection or a
+silent server; a refusal (NO) or a failure of SMTP does not. Without a session, users log on again with growing pauses,
+and the next task waits. Our own error in a driver's callback must not look like the server's: `_break_session` notes
+it, the running task fails with it, and the loop's next turn ends the session.
 
-Pauses are alarms, not timers: `wake` may come first, when mail is announced or the run ends.
+Pauses are alarms, not timers: `wake` ends one early when mail is announced or the run ends.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class User:
         self._session = SessionState()
         self._poll_ns = None if self.mail.poll_s is None else round(self.mail.poll_s * 1e9)  # None: sessions are kept
         self._look_due_ns: int | None = None  # from the first log-on on
-        self._in_view = False  # a session per view may be open
-        self._looked = False  # before the processing of the Inbox that is due
+        self._in_view = False  # a view may be open, with a session of its own
+        self._looked = False  # for new mail, before the processing of the Inbox that is due
         self.is_on = False
         self._broke_at_log_on: Exception | None = None
-        self._broken: GeneratorFailed | None = None  # our own failure, by which the running task fails
+        self._broken: GeneratorFailed | None = None  # our own failure, with which the running task fails
         self._dropping = False  # the session ends in the loop's next turn
 
         # The running task.
@@ -100,7 +100,7 @@ class User:
 
         # The end.
         self.given_up = False  # by the host: our own state is broken
-        self._closing = False  # begin nothing any more
+        self._closing = False  # begins nothing more
 
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class User:
         self._answered_ns = now_ns = self.now()
         try:
             self._recorder.command((name, self.number, since, now_ns, outcome, sent_bytes, received_bytes))
-        except Exception as error:  # noqa: BLE001 - raised here, it would end the connection, as if the server had
+        except Exception as error:  # noqa: BLE001 - raised here, it would end the connection as if the server had
             self._break_session(error, f"the end of {name}")
 
     def arrived(self, messages: int) -> None:
@@ -147,7 +147,7 @@ class User:
     def _break_session(self, error: Exception, during: str) -> None:
         """End the session after an error of ours in a driver's callback: its state is unknown.
 
-        The running task fails by this error.
+        The running task fails with this error.
         """
         failure = self.host.internal_error(error, during, self.number)
         self.host.failed(self, IDLE, failure)
@@ -265,7 +265,7 @@ class User:
         return self.listing_unannounced
 
     def record_unlisted(self) -> None:
-        """Record the stored mail that the user has not listed since: the server was slow, silent, or away."""
+        """Record mail that the user stored and never listed: the server was slow, silent, or away."""
         if not self.given_up:
             self.mail.stored.end()
 
@@ -277,7 +277,7 @@ class User:
         self.wake()
 
     async def _work(self) -> None:
-        """Do what is due, one thing after the other, and watch for mail in between, until the host calls `close`."""
+        """Do what is due, one thing at a time, and watch for mail in between, until the host calls `close`."""
         while not self._closing:
             now_ns = self.now()
             next_ns = self._pending.next_ns
@@ -345,7 +345,7 @@ class User:
             self._forget_session()
 
     async def _look_first(self) -> None:
-        """Look for new mail before a processing of the Inbox, as users see it when they open their Inbox.
+        """Look for new mail before processing the Inbox, as opening it would show it.
 
         Otherwise, mail that came since the last look would not be read, and the load would be less than planned.
         """
@@ -395,8 +395,8 @@ class User:
     async def _perform(self, due_ns: int, step: Step, ready_ns: int | None = None, inherited_ns: Late = ON_TIME) -> Any:
         """Do one step and record it. Raises only the cancellation at the end of the run.
 
-        It was due at `due_ns` and could begin at `ready_ns` (None: at `due_ns`). In between it waited for the steps
-        before it, by the causes in `inherited_ns`.
+        It was due at `due_ns` and could begin at `ready_ns` (None: at `due_ns`). In between, it waited for the steps
+        before it, for the causes in `inherited_ns`.
         """
         # Compute its lateness, by cause.
         task, about = step.task, step.about

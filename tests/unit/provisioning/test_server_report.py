@@ -12,8 +12,8 @@ from loadsim.model.ports import ServerOffer
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import QuotaLimits
 from loadsim.provisioning.answers import meaning
-from loadsim.provisioning.check_facts import place_of_copyuid
 from loadsim.provisioning.check_limits import new_mail, of_size
+from loadsim.provisioning.check_state import place_of_copyuid
 from loadsim.provisioning.server_check import checked_users
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
 from loadsim.provisioning.sessions import about_limit
