@@ -1,4 +1,4 @@
-"""One engine: runs its users as coroutines from a common start to a common end.
+"""An engine: it runs users as coroutines from a common start to a common end.
 
 The phases are those of the run: log-on (staggered over the ramp-up), work (from the common start, t = 0), finish
 (running tasks may end, on every engine), drain (mail in transit may arrive), log-off.

@@ -25,7 +25,7 @@ from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_
 from loadsim.scenario.workload import Workload
 
 POLL_S = 0.25
-"""The interval in which the Inbox is listed for a message that has been accepted."""
+"""The interval between two lists of an Inbox until an accepted message is there."""
 
 CHANGED = frozenset(map(str.lower, RESET_FLAGS))
 

@@ -152,9 +152,9 @@ class Arrival:
 
 
 class TaskCheck(StandaloneControl):
-    """Lets an engine do the planned tasks of one user with one driver, named `driver_name` in results.
+    """Has an engine do the planned tasks of one user with one driver, whose `name` includes that of its mail program.
 
-    It is the engine's control, and its `run_log.RunLog`: a check is no run, and keeps no measurements.
+    It is also the engine's control, and its `run_log.RunLog`, which keeps no measurements: a check is not a run.
     `folder` is the check's own. A message may take `wait_s`. `tried` and `arrivals` grow.
     """
 
@@ -162,7 +162,7 @@ class TaskCheck(StandaloneControl):
         self,
         post: Post,
         plugin_tasks: Mapping[str, Task],
-        driver_name: str,
+        name: str,
         driver: Driver,
         user: int,
         partner: int,
@@ -171,14 +171,14 @@ class TaskCheck(StandaloneControl):
     ) -> None:
         super().__init__(MonotonicClock())
         self.post = post
-        self.driver_name = driver_name
+        self.name = name
         self.driver = driver
         self.partner = post.workload.scenario.account(partner)
         self.wait_s = wait_s
         self.tried: list[TriedTask] = []
         self.arrivals: list[Arrival] = []
         self._received: Sequence[Header] = ()
-        self._commands: list[tuple[str, int]] = []  # since the last task, and when they ended
+        self._commands: list[tuple[str, int]] = []  # since the last task, each with the instant of its end
         self._failure: TaskFailed | None = None  # the last one
         self._is_over = False
         workload = CheckWorkload(post.workload.scenario, folder)
@@ -242,12 +242,12 @@ class TaskCheck(StandaloneControl):
         return [self._mail.seen[message] for message in ids]
 
     async def _listed(self, message: str) -> bool:
-        """Wait until the user has listed a message. Without an announcement, they list the Inbox in intervals."""
+        """Wait until the user has listed a message. Without an announcement, they list the Inbox each `POLL_S`."""
         since = time.monotonic()
         pause_s, announced = FIRST_POLL_S, True
         while message not in self._mail.seen:
-            failed = any(task.failure for task in self.tried)
-            if self._is_over or failed or time.monotonic() - since > self.wait_s:
+            has_failed = any(task.failure for task in self.tried)
+            if self._is_over or has_failed or time.monotonic() - since > self.wait_s:
                 return False
             try:
                 async with asyncio.timeout(pause_s):
@@ -339,7 +339,7 @@ class TaskCheck(StandaloneControl):
                 sender=(sender or account).address,
                 recipient=(recipient or self.partner).address,
             )
-        self.tried.append(TriedTask(self.driver_name, task, tuple(commands), seconds, lacks))
+        self.tried.append(TriedTask(self.name, task, tuple(commands), seconds, lacks))
 
     def task(self, record: TaskFields) -> None:
         task, _, _, _, _, started_ns, ended_ns, _, _, _, outcome, _, _ = record
@@ -360,6 +360,6 @@ class TaskCheck(StandaloneControl):
         self._commands.append((record[0], record[3]))
 
     def ignore(self, *_: object) -> None:
-        """Keep nothing of a sample, a fact or a request to write."""
+        """Keep no samples and no facts, and write nothing."""
 
     facts = health = gather = write = ignore
