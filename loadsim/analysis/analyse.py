@@ -256,16 +256,16 @@ def _why(sources: Iterable[Source]) -> str | None:
 def incomplete(log: TimingLog) -> list[Finding]:
     """Return a finding for each log that is damaged, incomplete or missing."""
     present, had = users_present(log), users_had(log)
-    found = [finding(Code.LOG_DAMAGED, damage=damage) for damage in log.damages]
-    found += [
+    findings = [finding(Code.LOG_DAMAGED, damage=damage) for damage in log.damages]
+    findings += [
         _no_end(source, last_s)
         for source, last_s in zip(log.sources, last_sample_s(log), strict=True)
         if source.simulates and not source.ended
     ]
     if present < had:
         missing = tuple(f"{users} of client {client}" for client, users in without_logs(log).items())
-        found.append(finding(Code.LOGS_MISSING, present=present, users=had, missing=missing or None))
-    return found
+        findings.append(finding(Code.LOGS_MISSING, present=present, users=had, missing=missing or None))
+    return findings
 
 
 def _no_end(source: Source, last_s: float | None) -> Finding:

@@ -115,9 +115,9 @@ def missed_criteria(results: Sequence[Result], ended_early: bool) -> list[Findin
         if len(of_tasks) == 1:
             lines.append(_missed(of_tasks[0], ended_early))
             continue
-        each = [f"{one.name.rpartition('.')[0].removeprefix('tasks.')} {one.found}" for one in of_tasks]
+        figures = [f"{task.name.rpartition('.')[0].removeprefix('tasks.')} {task.found}" for task in of_tasks]
         code = Code.CRITERION_MISSED if is_judged else Code.CRITERION_NOT_JUDGED
-        lines.append(finding(code, last, found=", ".join(each), limit=wanted))
+        lines.append(finding(code, last, found=", ".join(figures), limit=wanted))
     return lines
 
 
@@ -229,14 +229,14 @@ def _of_scored_tasks(last: str, figures: Figures) -> dict[str, str]:
 
 def figure(figures: Figures, name: str) -> float | None:
     """Return the figure with this name; None if it is absent or not a number."""
-    found: Any = figures
+    value: Any = figures
     for key in name.split("."):
-        if is_dataclass(found):
-            found = keyed(found)
-        elif isinstance(found, list | tuple):  # rows of tasks
-            found = {getattr(row, "task", None): row for row in found}
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+        if is_dataclass(value):
+            value = keyed(value)
+        elif isinstance(value, list | tuple):  # rows of tasks
+            value = {getattr(row, "task", None): row for row in value}
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _names(name: str, figures: Figures) -> list[str]:

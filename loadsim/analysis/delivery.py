@@ -85,11 +85,11 @@ def delivery(log: TimingLog, window_s: Window, *readers: Callable[[Journeys], No
 def _faults(log: TimingLog) -> tuple[int, Counter[str]]:
     """Return the number of stored messages, and of messages with each fault, counted once by user and folder."""
     put, bad = np.isin(EVENTS, ("moved", "copied", "deleted", "saved")), np.isin(EVENTS, FAULTS)
-    stored, found = 0, set[tuple[Any, ...]]()
+    stored, faulty = 0, set[tuple[Any, ...]]()
     for mails in log.pieces("mails"):
         stored += int(np.count_nonzero(put[mails["event"]]))
-        found.update(mails.kept(bad[mails["event"]]).records()[["event", "message", "user", "folder"]].tolist())
-    return stored, Counter(EVENTS[event] for event, *_ in found)
+        faulty.update(mails.kept(bad[mails["event"]]).records()[["event", "message", "user", "folder"]].tolist())
+    return stored, Counter(EVENTS[event] for event, *_ in faulty)
 
 
 def altered_mail(log: TimingLog, altered: float) -> list[Finding]:
@@ -98,8 +98,9 @@ def altered_mail(log: TimingLog, altered: float) -> list[Finding]:
     The finding names the first message in the first log.
     """
     for mails in log.pieces("mails") if altered else ():
-        for of in mails.kept(mails["event"] == EVENT["altered"]).records()[:1]:
-            first = {"message_id": of["message"].decode(), "folder": log.strings[of["folder"]], "user": int(of["user"])}
+        for mail in mails.kept(mails["event"] == EVENT["altered"]).records()[:1]:
+            folder, message_id = log.strings[mail["folder"]], mail["message"].decode()
+            first = {"message_id": message_id, "folder": folder, "user": int(mail["user"])}
             severity = Severity.WARNING if Code.MAIL_ALTERED.id in log.header.audit_allow else None
             return [finding(Code.MAIL_SHOWN_ALTERED, "", severity, messages=altered, **first)]
     return []
@@ -139,8 +140,8 @@ def left_out(log: TimingLog) -> int:
 def of_sender(log: TimingLog, mails: Columns) -> NDArray[np.bool_]:
     """Return a mask of the copies accepted for a message's own sender, who is on the list."""
     own = (mails["event"] == EVENT["accepted"]) & (mails["user"] == mails["sender"])
-    found: NDArray[np.bool_] = own & (mails["folder"] == _number(log, BY_LIST))
-    return found
+    by_list: NDArray[np.bool_] = own & (mails["folder"] == _number(log, BY_LIST))
+    return by_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +248,12 @@ def _unlooked(log: TimingLog) -> list[int]:
 def in_any(users: NDArray[Any], assignments: Iterable[Assignment | None]) -> NDArray[np.bool_]:
     """Return a mask of the users in these assignments; None stands for an assignment without users."""
     numbers = users.astype(np.uint64)
-    found = np.zeros(len(users), np.bool_)
-    for one in assignments:
-        if one is not None:
-            places = numbers * np.uint64(one.step) % np.uint64(CIRCLE)
-            found |= (one.begin <= places) & (places < one.end) & (numbers >= 1) & (numbers <= one.users)
-    return found
+    inside = np.zeros(len(users), np.bool_)
+    for assignment in assignments:
+        if assignment is not None:
+            places = numbers * np.uint64(assignment.step) % np.uint64(CIRCLE)
+            inside |= (assignment.begin <= places) & (places < assignment.end) & (numbers <= assignment.users)
+    return inside & (numbers >= 1)
 
 
 class _First:

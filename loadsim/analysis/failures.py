@@ -45,13 +45,13 @@ def failures(run: RecordedRun) -> list[Failures]:
     for event in run.events:
         if event.get("event") == "failure":
             first.setdefault(_kind(event), event)
-    found = []
+    kinds = []
     for kind in sorted({*counted, *reported}):
         times, in_the_window, first_s = counted.get(kind, (reported[kind], 0, None))
         event = first.get(kind, {})
         at_s = event.get("at_s") if first_s is None else first_s
-        found.append(Failures(*kind, times, in_the_window, at_s, str(event.get("line", ""))))
-    return sorted(found, key=lambda one: -one.times)
+        kinds.append(Failures(*kind, times, in_the_window, at_s, str(event.get("line", ""))))
+    return sorted(kinds, key=lambda one: -one.times)
 
 
 def _of_log(log: TimingLog, window_s: Window) -> dict[Kind, tuple[int, int, float | None]]:

@@ -28,10 +28,10 @@ def with_probe_reasons(
 ) -> tuple[Result, ...]:
     facts = probe_facts(log)
     return tuple(
-        replace(one, reasons=tuple(_reasons(one.name, log, probes or {}, facts, window_s)))
-        if one.figure is None and one.name.startswith(PROBES)
-        else one
-        for one in results
+        replace(result, reasons=tuple(_reasons(result.name, log, probes or {}, facts, window_s)))
+        if result.figure is None and result.name.startswith(PROBES)
+        else result
+        for result in results
     )
 
 

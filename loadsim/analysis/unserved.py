@@ -151,9 +151,9 @@ def unserved(tasks: UserTasks, mail: UserMail, criteria: Mapping[str, Limits | N
         return None
     judged, bad = tasks.shares.judged(_most(criteria.get("failed_share")))
     receiving, waiting = mail.shares.judged(math.inf)
-    found = np.union1d(bad, waiting).tolist()
+    users = np.union1d(bad, waiting).tolist()
     share = max(len(bad) / max(1, len(judged)), len(waiting) / max(1, len(receiving)))
-    return Unserved(len(found), share, tuple(str(user) for user in found[:MOST_NAMED]))
+    return Unserved(len(users), share, tuple(str(user) for user in users[:MOST_NAMED]))
 
 
 def _most(limits: Limits | None) -> float:

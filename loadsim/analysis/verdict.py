@@ -166,35 +166,35 @@ def _too_little(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]
     Missing load within the limits degrades a run. Tasks that are missing in damaged logs may have been done: it is then
     unknown if the server failed.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     # Divide: 29 of 100 would exceed the rounded product of 29 % and 100.
     if figures.sessions.lost_users:
         lost = {"lost": figures.sessions.lost_users, "users": figures.users, "limit_share": float(limits.lost_users)}
         within = figures.sessions.lost_users / figures.users <= limits.lost_users
-        found.append(finding(Code.USERS_LOST, "", Severity.DEGRADED if within else None, **lost))
+        findings.append(finding(Code.USERS_LOST, "", Severity.DEGRADED if within else None, **lost))
     totals = figures.totals
     started = totals.attempted_share
     if not figures.stress and started is not None:
         values = {"started": totals.attempted, "due": totals.planned, "started_share": started}
-        found += _below(facts, Code.TASKS_NOT_STARTED, values, started, limits.done, FULL_SHARE)
+        findings += _below(facts, Code.TASKS_NOT_STARTED, values, started, limits.done, FULL_SHARE)
     if figures.load and (made := figures.load.share) is not None:
         values = {"made": figures.load.made, "planned": figures.load.planned, "made_share": made}
-        found += _below(facts, Code.LOAD_MISSING, values, made, limits.load, FULL_LOAD)
+        findings += _below(facts, Code.LOAD_MISSING, values, made, limits.load, FULL_LOAD)
     if figures.sessions.companions and (down := figures.sessions.companions.down_share) is not None:
-        found += _below(facts, Code.COMPANIONS_DOWN, {"down_share": down}, 1 - down, limits.load, FULL_LOAD)
+        findings += _below(facts, Code.COMPANIONS_DOWN, {"down_share": down}, 1 - down, limits.load, FULL_LOAD)
     if facts.load_unknown:
-        found.append(finding(Code.LOAD_UNKNOWN))
+        findings.append(finding(Code.LOAD_UNKNOWN))
     if figures.delivery.unlisted and facts.audit is None:  # an audit has looked at it
-        found.append(finding(Code.MAIL_NOT_LISTED, messages=figures.delivery.unlisted))
+        findings.append(finding(Code.MAIL_NOT_LISTED, messages=figures.delivery.unlisted))
     if facts.flags_not_kept:
-        found.append(finding(Code.FLAGS_NOT_KEPT, flags=", ".join(facts.flags_not_kept)))
+        findings.append(finding(Code.FLAGS_NOT_KEPT, flags=", ".join(facts.flags_not_kept)))
     early_ms = figures.delivery.earliest_ms or 0.0
     if figures.delivery.clock_error_ms is None and early_ms > EARLY_MS:
-        found.append(finding(Code.CLOCKS_NOT_COMPARED, early_ms=early_ms))
+        findings.append(finding(Code.CLOCKS_NOT_COMPARED, early_ms=early_ms))
     length_s = figures.window_s.length_s
     if length_s < limits.window_s:
-        found.append(finding(Code.SHORT_WINDOW, window_s=length_s, limit_s=float(limits.window_s)))
-    return found
+        findings.append(finding(Code.SHORT_WINDOW, window_s=length_s, limit_s=float(limits.window_s)))
+    return findings
 
 
 def _below(
@@ -275,13 +275,13 @@ _OF_LOAD = re.compile(r"4|(NO|BAD) \[(LIMIT|INUSE|UNAVAILABLE|SERVERBUG|OVERQUOT
 
 def _refused(figures: Figures) -> list[Finding]:
     """Return a warning for each task that the server refused more than half the time, for other reasons than load."""
-    found = []
+    warnings = []
     for task in (task for driver in figures.by_protocol.values() for task in driver.tasks):
         kinds = [one for one in task.failures if one.outcome == "refused" and not _OF_LOAD.match(one.kind)]
         if (refused := sum(one.times for one in kinds)) > task.planned / 2:
             most = max(kinds, key=lambda one: one.times)
-            found.append(finding(Code.TASK_REFUSED, task.task, refused=refused, due=task.planned, answer=most.kind))
-    return found
+            warnings.append(finding(Code.TASK_REFUSED, task.task, refused=refused, due=task.planned, answer=most.kind))
+    return warnings
 
 
 def _unserved(figures: Figures, facts: Facts) -> list[Finding]:
@@ -295,14 +295,17 @@ def _unserved(figures: Figures, facts: Facts) -> list[Finding]:
 
 def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
     """Return warnings on sessions, log-ons, log-offs and companions, and on how servers treat mail."""
-    of = figures.sessions.companions
+    companions = figures.sessions.companions
     log_ons, log_offs = (Totals.of(figures.by_protocol, task) for task in (LOGON, LOGOFF))
     known = sum(facts.audit.bounces.values()) if facts.audit else 0
     counted: tuple[tuple[Code, dict[str, Value]], ...] = (
         (Code.SESSIONS_LOST, {"sessions": facts.sessions_lost, "down_share": figures.sessions.down_share}),
-        (Code.COMPANION_SESSIONS_LOST, {"sessions": of.sessions_lost if of else 0}),
+        (Code.COMPANION_SESSIONS_LOST, {"sessions": companions.sessions_lost if companions else 0}),
         (Code.LOG_ONS_FAILED, {"failed": log_ons.failed, "tried": log_ons.planned}),
-        (Code.COMPANION_LOG_ONS_FAILED, {"failed": of.log_ons_failed, "tried": of.log_ons} if of else {"failed": 0}),
+        (
+            Code.COMPANION_LOG_ONS_FAILED,
+            {"failed": companions.log_ons_failed, "tried": companions.log_ons} if companions else {"failed": 0},
+        ),
         (Code.LOG_OFFS_NOT_DONE, {"not_done": log_offs.failed + log_offs.unfinished, "tried": log_offs.planned}),
         (Code.NO_SESSION_AT_END, {"without": figures.sessions.users_without_session, "users": figures.users}),
         (Code.NOT_ANNOUNCED, {"messages": facts.unannounced}),

@@ -63,8 +63,8 @@ def further_facts(figures: Figures) -> list[Fact]:
 
 def _of_drivers(figures: Figures, label: str, words: Callable[[DriverFigures], str | None]) -> list[Fact]:
     several = len(figures.by_protocol) > 1
-    found = ((f"{label} ({name})" if several else label, words(one)) for name, one in figures.by_protocol.items())
-    return [(name, text) for name, text in found if text]
+    facts = ((f"{label} ({name})" if several else label, words(driver)) for name, driver in figures.by_protocol.items())
+    return [(name, text) for name, text in facts if text]
 
 
 def _covers(driver: DriverFigures) -> str:
@@ -165,19 +165,19 @@ def _tasks(figures: Figures) -> str:
 
 
 def _failures(figures: Figures) -> list[Fact]:
-    found = [
+    kinds = [
         (failure.times, task.task, failure.outcome, failure.kind)
         for driver in figures.by_protocol.values()
         for task in driver.tasks
         for failure in task.failures
     ]
-    found.sort(key=lambda failure: (-failure[0], failure[1:]))
+    kinds.sort(key=lambda failure: (-failure[0], failure[1:]))
     shown = [
         f"{times:,} {task} {outcome}" + (f" ({kind})" if kind else "")
-        for times, task, outcome, kind in found[:MOST_FAILURES]
+        for times, task, outcome, kind in kinds[:MOST_FAILURES]
     ]
-    more = [f"{count(len(found) - len(shown), 'more kind')}"] if len(found) > len(shown) else []
-    return [("Failures (see events.jsonl)", ", ".join([*shown, *more]))] if found else []
+    more = [f"{count(len(kinds) - len(shown), 'more kind')}"] if len(kinds) > len(shown) else []
+    return [("Failures (see events.jsonl)", ", ".join([*shown, *more]))] if kinds else []
 
 
 def _lateness(figures: Figures) -> list[Fact]:
@@ -203,11 +203,11 @@ MACHINE = (("cores", "{} cores"), ("cpu_share", "{} busy"), ("engines_share", "{
 
 
 def _inbox(driver: DriverFigures) -> str | None:
-    found = driver.inbox
-    if found is None:
+    inbox = driver.inbox
+    if inbox is None:
         return None
-    took = f"50th {duration(found.took.p50_ms)}, 95th {duration(found.took.p95_ms)}"
-    return f"{found.done:,} of {found.processings:,} times worked through; from when they were due {took}"
+    took = f"50th {duration(inbox.took.p50_ms)}, 95th {duration(inbox.took.p95_ms)}"
+    return f"{inbox.done:,} of {inbox.processings:,} times worked through; from when they were due {took}"
 
 
 def _machine(machine: MachineHealth) -> Fact:

@@ -137,19 +137,19 @@ def criteria_tables(results: Sequence[Result], ended_early: bool = False, valid:
     times are not.
     """
     groups: dict[tuple[str, str], list[Result]] = {}
-    for one in results:
-        name = f"{one.name.rpartition('.')[2]} of each task" if one.each else one.name
-        groups.setdefault((name, one.wanted), []).append(one)
+    for result in results:
+        name = f"{result.name.rpartition('.')[2]} of each task" if result.each else result.name
+        groups.setdefault((name, result.wanted), []).append(result)
     rows: list[tuple[Cell, ...]] = []
     for (name, wanted), group in groups.items():
-        worst, misses = max(group, key=_distance), [one for one in group if not one.passed]
+        worst, misses = max(group, key=_distance), [result for result in group if not result.passed]
         shown = valid or bool(misses) or not worst.name.endswith("_ms")
         found = worst.found if shown else NOT_SHOWN
         if worst.each and shown:
-            if any(one.figure != worst.figure for one in group):
+            if any(result.figure != worst.figure for result in group):
                 found += f" ({worst.name.rpartition('.')[0].removeprefix('tasks.')}, the worst)"
             found += f"; {len(misses)} missed" if len(misses) > 1 else ""
-        known = any(judged(one, ended_early) for one in misses) if misses else valid
+        known = any(judged(result, ended_early) for result in misses) if misses else valid
         rows.append((name, found, wanted, (MISSED if misses else MET) if known else UNJUDGED))
     columns = (Column("Criterion"), Column("Found"), Column("Wanted"), Column("Result"))
     met = tuple(row for row in rows if row[-1] == MET)

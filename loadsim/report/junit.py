@@ -97,7 +97,7 @@ def verdict_junit(summary: Summary) -> str:
         message = "the run is invalid, so that this proves nothing" if outcome == "skipped" else text
         cases.append(Case("loadsim.criteria", one.name, outcome, message, f"{one.name}: {text}"))
     others: dict[str, list[str]] = {}
-    for found in verdict.faults:
-        others.setdefault(found.code.id, []).append(found.text)
+    for fault in verdict.faults:
+        others.setdefault(fault.code.id, []).append(fault.text)
     cases += [Case("loadsim.findings", code, "failure", "; ".join(texts)) for code, texts in others.items()]
     return junit("loadsim", cases)

@@ -56,7 +56,7 @@ def _charts(charts: Sequence[Chart], text: str = "", instead: str = "The logs ho
 
 
 def _errors(run: RecordedRun) -> tuple[Block, ...]:
-    found = table_of(
+    table = table_of(
         "Failures over the whole run, the most frequent first (see events.jsonl)",
         failures(run),
         ("Kind", None, lambda one: one.kind or None),
@@ -67,7 +67,7 @@ def _errors(run: RecordedRun) -> tuple[Block, ...]:
         ("First at (s)", 1, lambda one: one.first_s),
         ("First line from the server", None, lambda one: one.line or None),
     )
-    return (found,) if found.rows else ("Nothing failed.",)
+    return (table,) if table.rows else ("Nothing failed.",)
 
 
 def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
@@ -136,7 +136,7 @@ def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
 
 def _monitors(run: RecordedRun) -> tuple[Table, ...]:
     """Return the files of monitors and the errors of their clocks; () without any."""
-    found = table_of(
+    table = table_of(
         "Files of loadsim monitor",
         [(source, source.monitor) for source in run.log.sources if source.monitor],
         ("Monitor", None, lambda row: row[0].client),
@@ -145,4 +145,4 @@ def _monitors(run: RecordedRun) -> tuple[Table, ...]:
         ("Has an end", None, lambda row: "yes" if row[0].ended else "no"),
         ("Error of its clock", "time", lambda row: row[1].error_ms),
     )
-    return (found,) if found.rows else ()
+    return (table,) if table.rows else ()

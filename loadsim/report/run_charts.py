@@ -53,12 +53,12 @@ def times_over_time(run: RecordedRun, bins: Bins) -> Chart:
     weights = {task.task: task.weight for driver in drivers.values() for task in driver.tasks}
     panels = [
         Panel(
-            one.task if len(drivers) < 2 else f"{one.task} ({one.protocol})",
+            series.task if len(drivers) < 2 else f"{series.task} ({series.protocol})",
             "ms",
-            _percentiles(one.p50_ms, one.p95_ms),
+            _percentiles(series.p50_ms, series.p95_ms),
             "log",
         )
-        for one in task_series(run.log, bins, weights)
+        for series in task_series(run.log, bins, weights)
     ]
     return _over(run, bins, "Service time of each task by when it was due", panels, across=3)
 
@@ -110,12 +110,12 @@ def further_probes(run: RecordedRun, bins: Bins, probes: ProbeSeries) -> Chart:
 
 def _busy(run: RecordedRun, bins: Bins, engines: Sequence[tuple[Floats, Floats]]) -> tuple[Line, ...]:
     """Return the busy share of each machine, or of the busiest one of many, and of the busiest engine."""
-    found = {f"all cores of {name}": share for name, share in machine_cpu_series(run.log, bins).items()}
-    if len(found) > MOST_LINES:
-        found = {"all cores of the busiest machine": _most([*found.values()])}
+    shares = {f"all cores of {name}": share for name, share in machine_cpu_series(run.log, bins).items()}
+    if len(shares) > MOST_LINES:
+        shares = {"all cores of the busiest machine": _most([*shares.values()])}
     if engines:
-        found["the busiest engine, of one core"] = _most([cpu_share for _, cpu_share in engines])
-    return tuple(Line(name, figures(share * 100)) for name, share in found.items())
+        shares["the busiest engine, of one core"] = _most([cpu_share for _, cpu_share in engines])
+    return tuple(Line(name, figures(share * 100)) for name, share in shares.items())
 
 
 def _limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:

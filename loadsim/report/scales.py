@@ -59,8 +59,8 @@ def _decimals(low: float, high: float, of_decade: Sequence[int]) -> list[float]:
     """Return these multiples of the powers of ten on the axis; of every n-th power if there are many."""
     first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
     powers = range(first, last + 1, max(1, math.ceil((last - first) / 6)))
-    found = [digit * 10.0**power for power in powers for digit in of_decade]
-    return [tick for tick in found if low <= tick <= high]
+    ticks = [digit * 10.0**power for power in powers for digit in of_decade]
+    return [tick for tick in ticks if low <= tick <= high]
 
 
 def _round_figures(low: float, high: float) -> list[float]:

@@ -35,14 +35,14 @@ class OwnFailures:
         for source in self._log.sources:
             kinds.update(source.facts.own_faults or {})
         given_up = sum(source.facts.users_given_up or 0 for source in self._log.sources)
-        found = []
+        findings = []
         if kinds:
             code = Code.SHORTAGE if kinds.keys() <= {*SHORTAGES.values()} else Code.GENERATOR_FAILED
-            found.append(finding(code, times=kinds.total(), kinds=_named(kinds)))
+            findings.append(finding(code, times=kinds.total(), kinds=_named(kinds)))
         if given_up:
             users = sum(source.users for source in self._log.sources)
-            found.append(finding(Code.USERS_GIVEN_UP, given_up=given_up, users=users))
-        return found
+            findings.append(finding(Code.USERS_GIVEN_UP, given_up=given_up, users=users))
+        return findings
 
     def clients(self) -> set[str]:
         by_client = ((source.client, source.facts) for source in self._log.sources)

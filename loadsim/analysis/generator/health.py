@@ -68,13 +68,13 @@ def generator_health(log: TimingLog, window_s: Window) -> tuple[tuple[EngineHeal
     for source in log.sources:
         if source.simulates:
             by_client.setdefault(source.client, []).append(source)
-    found = []
+    machines = []
     for client, own in sorted(by_client.items()):
         machine = logs.get(client)
         of_machine, facts = (samples[machine.maker], machine.facts) if machine else ([], LogFacts())
         by_engine = [samples[engine.maker] for engine in own]
-        found.append(_machine_health(client, facts, of_machine, by_engine, window_s))
-    return engines, tuple(one for one in found if one.name in logs or one.unobserved_s)
+        machines.append(_machine_health(client, facts, of_machine, by_engine, window_s))
+    return engines, tuple(one for one in machines if one.name in logs or one.unobserved_s)
 
 
 def _gaps(
@@ -105,14 +105,14 @@ def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], l
     """Return, by maker, the samples in the window and the next one, whose first ticks may be due in the window."""
     samples: defaultdict[tuple[str, ...], list[_Sample]] = defaultdict(list)
     last_s: dict[tuple[str, ...], float] = {}
-    for found in log.health:
-        at_s = found.get("at_s")
-        if at_s is None or PROBE in found:
+    for taken in log.health:
+        at_s = taken.get("at_s")
+        if at_s is None or PROBE in taken:
             continue
-        sample = _Sample(last_s.get(found.maker, at_s - 1), at_s, found)
-        last_s[found.maker] = at_s
+        sample = _Sample(last_s.get(taken.maker, at_s - 1), at_s, taken)
+        last_s[taken.maker] = at_s
         if sample.end_s >= window_s.begin_s and sample.begin_s < window_s.end_s:
-            samples[found.maker].append(sample)
+            samples[taken.maker].append(sample)
     return samples
 
 

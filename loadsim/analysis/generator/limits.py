@@ -52,31 +52,33 @@ def exceeded(
     """Return a finding for each limit that the generator exceeded; `late_p95_ms` is its lateness in the window."""
     late_limit_ms, cpu_limit = _number(limits.lateness_p95_ms), _number(limits.cpu)
     most_lag_ms = lag_limit_ms(limits, fastest_p95_ms)
-    found = []
+    findings = []
     if _above(late_p95_ms, late_limit_ms):
-        found.append(finding(Code.GENERATOR_LATE, late_p95_ms=late_p95_ms, limit_ms=late_limit_ms))
+        findings.append(finding(Code.GENERATOR_LATE, late_p95_ms=late_p95_ms, limit_ms=late_limit_ms))
     for engine in engines:
         if _above(engine.began_late_ms, late_limit_ms):
             late_ms, limit_ms = engine.began_late_ms, late_limit_ms
-            found.append(finding(Code.ENGINE_BEGAN_LATE, engine.name, late_ms=late_ms, limit_ms=limit_ms))
+            findings.append(finding(Code.ENGINE_BEGAN_LATE, engine.name, late_ms=late_ms, limit_ms=limit_ms))
         if _above(engine.lag_p99_ms, most_lag_ms):
-            found.append(finding(Code.EVENT_LOOP_LATE, engine.name, lag_p99_ms=engine.lag_p99_ms, limit_ms=most_lag_ms))
+            findings.append(
+                finding(Code.EVENT_LOOP_LATE, engine.name, lag_p99_ms=engine.lag_p99_ms, limit_ms=most_lag_ms)
+            )
         if _above(engine.cpu_share, cpu_limit):
-            found.append(finding(Code.ENGINE_BUSY, engine.name, cpu_share=engine.cpu_share, limit_share=cpu_limit))
-    return found
+            findings.append(finding(Code.ENGINE_BUSY, engine.name, cpu_share=engine.cpu_share, limit_share=cpu_limit))
+    return findings
 
 
 def unobserved(observed: Sequence[MachineHealth | EngineHealth]) -> list[Finding]:
     """Return a finding for each machine or engine with gaps between samples; short gaps only degrade a run."""
-    found = []
+    findings = []
     for machine in observed:
         if machine.unobserved_s:
             begin_s, end_s = max(machine.unobserved_s, key=lambda gap: gap[1] - gap[0])
             length_s = sum(end_s - begin_s for begin_s, end_s in machine.unobserved_s)
             severity = None if end_s - begin_s > MOST_UNOBSERVED_S else Severity.DEGRADED
             values = {"length_s": round(length_s), "begin_s": round(begin_s), "end_s": round(end_s)}
-            found.append(finding(Code.NOT_OBSERVED, machine.name, severity, **values))
-    return found
+            findings.append(finding(Code.NOT_OBSERVED, machine.name, severity, **values))
+    return findings
 
 
 def _number(limit: float | None) -> float | None:
@@ -89,24 +91,24 @@ def _above(figure: float | None, limit: float | None) -> bool:
 
 def suspicious(machines: Sequence[MachineHealth], engines: Sequence[EngineHealth], embedded: bool) -> list[Finding]:
     """Return warnings about the generator. An embedded server shares its machine, and its cores, by design."""
-    found = []
+    warnings = []
     for machine in machines:
         name, busy = machine.name, machine.cpu_share
         if machine.shares_cpus and not embedded:
-            found.append(finding(Code.CORES_SHARED, name))
+            warnings.append(finding(Code.CORES_SHARED, name))
         if _above(busy, BUSY_SHARE):
             own_share = machine.engines_share
             by_others = own_share is not None and busy is not None and own_share < busy / 2
             code = Code.CORES_BUSY_BY_OTHERS if by_others else Code.CORES_BUSY
-            found.append(finding(code, name, busy_share=busy, engines_share=own_share))
+            warnings.append(finding(code, name, busy_share=busy, engines_share=own_share))
         if _above(machine.stolen_share, STOLEN_SHARE):
-            found.append(finding(Code.CPU_STOLEN, name, stolen_share=machine.stolen_share))
+            warnings.append(finding(Code.CPU_STOLEN, name, stolen_share=machine.stolen_share))
         again, sent = machine.segments_sent_again, machine.segments_sent
         if again > SENT_AGAIN_SHARE * sent:
-            found.append(finding(Code.SEGMENTS_LOST, name, again=again, sent=sent))
+            warnings.append(finding(Code.SEGMENTS_LOST, name, again=again, sent=sent))
     for client, steps in _clock_steps(engines).items():
-        found += [finding(Code.CLOCK_SET, client, step_ms=by_ms, at_s=round(at_s)) for at_s, by_ms in steps]
-    return found
+        warnings += [finding(Code.CLOCK_SET, client, step_ms=by_ms, at_s=round(at_s)) for at_s, by_ms in steps]
+    return warnings
 
 
 def _clock_steps(engines: Sequence[EngineHealth]) -> dict[str, Sequence[tuple[float, float]]]:

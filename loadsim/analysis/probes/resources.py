@@ -123,9 +123,9 @@ def probe_places(log: TimingLog) -> Mapping[str, Placed]:
         if PROBE in sample:
             machines.setdefault(str(sample.probe), set()).add(sample.maker)
     server_here = {one.maker: one.facts.server_here for one in log.sources if not one.simulates}
-    found = {}
+    places = {}
     for probe, makers in machines.items():
         here = {server_here.get(maker) for maker in makers}
         clients = sorted({client for client, *_ in makers})
-        found[probe] = Placed(", ".join(clients), here.pop() if len(here) == 1 else None)
-    return found
+        places[probe] = Placed(", ".join(clients), here.pop() if len(here) == 1 else None)
+    return places

@@ -42,17 +42,17 @@ def build_ups_s(at_s: Sequence[float], queued_s: Floats, window_s: Window) -> Fl
     at the first sample after. One that lasts to the end of the window also includes the time that its delivery takes at
     the mean throughput.
     """
-    found = np.zeros(len(queued_s))
+    ages_s = np.zeros(len(queued_s))
     began_s, above = window_s.begin_s, False
     for at, (instant_s, length_s) in enumerate(zip(at_s, queued_s, strict=True)):
         was_above, above = above, bool(length_s > STANDING_S)
         if above or was_above:
-            found[at] = instant_s - began_s
+            ages_s[at] = instant_s - began_s
         if not above:
             began_s = instant_s
     if above:
-        found[-1] = window_s.end_s - began_s + queued_s[-1]
-    return found
+        ages_s[-1] = window_s.end_s - began_s + queued_s[-1]
+    return ages_s
 
 
 def growth_s(at_s: Sequence[float], queued_s: Floats, window_s: Window) -> Floats | None:

@@ -90,7 +90,7 @@ def _with_send_queue(
 
     A queue without deliveries, or whose deliveries were not measured, has none.
     """
-    found = dict(samples)
+    completed = dict(samples)
     for (probe, figure), queued in samples.items():
         if figure != QUEUED or not (sent := samples.get((probe, SENT))):
             continue
@@ -98,28 +98,28 @@ def _with_send_queue(
         for name, calculated in CALCULATED.items() if mean_per_s else ():
             values = calculated(queued.at_s, np.asarray(queued.values) / mean_per_s, window_s)
             if values is not None:
-                found[probe, name] = SampleSeries(queued.at_s, values.tolist())
-    return found
+                completed[probe, name] = SampleSeries(queued.at_s, values.tolist())
+    return completed
 
 
 def probe_statistics(log: TimingLog, window_s: Window) -> Mapping[str, Mapping[str, ProbeStatistics]] | None:
     """Return the statistics by probe and figure; None without samples."""
-    found: dict[str, dict[str, ProbeStatistics]] = {}
+    statistics: dict[str, dict[str, ProbeStatistics]] = {}
     for (probe, figure), samples in sorted(_with_send_queue(_samples(log, window_s), window_s).items()):
-        found.setdefault(probe, {})[figure] = statistics_of(samples, window_s)
-    return found or None
+        statistics.setdefault(probe, {})[figure] = statistics_of(samples, window_s)
+    return statistics or None
 
 
 def samples_of(log: TimingLog) -> Mapping[str, Mapping[str, list[tuple[float, float]]]]:
     """Return the instants and values of all samples of a run in time order, by probe and figure."""
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    by_probe: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for sample in log.health:
         if PROBE in sample and sample.get("at_s") is not None:
             for figure, value in sample.figures.items():
-                found.setdefault(sample.probe, {}).setdefault(figure, []).append((sample.at_s, float(value)))
+                by_probe.setdefault(sample.probe, {}).setdefault(figure, []).append((sample.at_s, float(value)))
     return {
         probe: {figure: sorted(samples) for figure, samples in sorted(figures.items())}
-        for probe, figures in sorted(found.items())
+        for probe, figures in sorted(by_probe.items())
     }
 
 

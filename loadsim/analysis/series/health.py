@@ -17,22 +17,22 @@ from loadsim.timinglog.reader import TimingLog
 
 def engine_series(log: TimingLog, bins: Bins) -> list[tuple[Floats, Floats]]:
     """Return the 99th percentile of the event loop's lag (ms) and the share of a core, for each engine with samples."""
-    found = []
+    series = []
     for samples in _samples(log, "lags_us").values():
         lags = [np.asarray(sample.lags_us, np.int64) for sample in samples]
         at_us, _ = _columns([(sample.at_s, 0.0) for sample in samples])
         ticks_us, lags_us = np.repeat(at_us, [len(each) for each in lags]), np.concatenate(lags)
         (p99_us,) = bins.percentiles(ticks_us, lags_us, (99,))
-        found.append((p99_us / 1000, _mean(bins, _values(samples, "cpu_share"))))
-    return found
+        series.append((p99_us / 1000, _mean(bins, _values(samples, "cpu_share"))))
+    return series
 
 
 def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
     """Return the busy share of all cores of each machine."""
-    found = {}
+    series = {}
     for name, samples in _samples(log, "core_shares").items():
-        found[name.rpartition(".")[0]] = _mean(bins, _values(samples, "cpu_share"))
-    return found
+        series[name.rpartition(".")[0]] = _mean(bins, _values(samples, "cpu_share"))
+    return series
 
 
 def probe_series(log: TimingLog, bins: Bins) -> dict[str, dict[str, Floats]]:

@@ -84,12 +84,12 @@ class Bins:
 
     def of(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of each instant's bin; -1 outside the bins."""
-        bins = (instants_us - round(self.begin_s * 1e6)) // round(self.width_s * 1e6)
-        return np.where(in_window(instants_us, Window(self.begin_s, self.end_s)), bins, -1)
+        numbers = (instants_us - round(self.begin_s * 1e6)) // round(self.width_s * 1e6)
+        return np.where(in_window(instants_us, Window(self.begin_s, self.end_s)), numbers, -1)
 
     def count(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
-        found = self.of(instants_us)
-        return np.bincount(found[found >= 0], minlength=len(self))
+        numbers = self.of(instants_us)
+        return np.bincount(numbers[numbers >= 0], minlength=len(self))
 
     def percentiles(
         self, instants_us: NDArray[np.int64], values: NDArray[Any], percents: Sequence[int]
@@ -154,12 +154,12 @@ def task_series(log: TimingLog, bins: Bins, weights: Mapping[str, float]) -> tup
         for pair in np.unique(pairs).tolist():
             some = hits.kept(pairs == pair)
             took_us[pair].add(bins.of(some["scheduled_us"]), compact(some["ended_us"] - some["started_us"]))
-    found = []
+    series = []
     for pair, times in took_us.items():
         protocol, task = (log.strings[number] for number in divmod(pair, 1 << 16))
         p50_us, p95_us = times.percentiles(len(bins), (50, 95))
-        found.append(TaskSeries(task, protocol, float(weights.get(task, 0)), p50_us / 1000, p95_us / 1000))
-    return tuple(sorted(found, key=lambda one: (-one.weight, one.task, one.protocol)))
+        series.append(TaskSeries(task, protocol, float(weights.get(task, 0)), p50_us / 1000, p95_us / 1000))
+    return tuple(sorted(series, key=lambda one: (-one.weight, one.task, one.protocol)))
 
 
 def _hits(log: TimingLog) -> Iterator[Columns]:
