@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import mmap
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -46,17 +46,11 @@ class DriverRecords:
     inbox: TaskRecords | None = None
 
 
-class TaskReader(Protocol):
-    """A consumer of all tasks of a log, piece by piece."""
-
-    def add(self, tasks: Columns) -> None: ...
-
-
-def read_tasks(log: TimingLog, *readers: TaskReader) -> None:
-    """Read all tasks once, and pass them to each reader."""
+def read_tasks(log: TimingLog, *readers: Callable[[Columns], None]) -> None:
+    """Read all tasks of a log once, piece by piece, and pass them to each reader."""
     for tasks in log.pieces("tasks"):
-        for reader in readers:
-            reader.add(tasks)
+        for read in readers:
+            read(tasks)
 
 
 class ByDriver:

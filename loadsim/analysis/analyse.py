@@ -107,7 +107,7 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
     wanted = header.criteria if criteria is None else criteria
     user_tasks, user_mail = UserTasks(log, window_s, weights, wanted), UserMail(window_s, wanted)
     if not stress:
-        read_tasks(log, user_tasks)
+        read_tasks(log, user_tasks.add)
     mail = delivery(log, window_s, user_mail.add)
     served = unserved(user_tasks, user_mail, wanted)
 
@@ -124,7 +124,7 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
 def _first_pass(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> _Tasks:
     by_driver, late = ByDriver(log, window_s), LateTasks(log, window_s)
     down, own_failures = DownTime(log, window_s), OwnFailures(log)
-    read_tasks(log, by_driver, late, down, own_failures)
+    read_tasks(log, by_driver.add, late.add, down.add, own_failures.add)
     records = by_driver.closed()
     unsteady = [
         trend

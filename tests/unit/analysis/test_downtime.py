@@ -22,7 +22,7 @@ FEW = {"limits": {"hits": 1, "window_s": 1}}
 
 def down_share(log: TimingLog, window_s: Window, users: int) -> float | None:
     down = DownTime(log, window_s)
-    read_tasks(log, down)
+    read_tasks(log, down.add)
     return down.share(users)
 
 
