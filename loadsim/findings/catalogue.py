@@ -111,7 +111,7 @@ class Code(Enum):
         "additional mail programs had no service for {down_share} of the run, limit {limit_share}"
     )
     NOT_RECORDED = _fault("the logs hold {recorded_share} of the load, at least {limit_share} needed")
-    HITS_MISSING = _overload("{where} has {hits:hit}, at least {limit} needed: other tasks failed or were not done")
+    HITS_MISSING = _overload("{where} has {hits:hit}, at least {limit} needed: the others failed or were not done")
     NO_SCORE = _overload("no scored task succeeded: there is no score", LOOK_AT_LOG)
     NO_THROUGHPUT = _overload("no task was completed in the window: there is no throughput", LOOK_AT_LOG)
 

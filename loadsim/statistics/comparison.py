@@ -220,7 +220,7 @@ def holm(p_values: Floats) -> Floats:
 
 @lru_cache(maxsize=1024)
 def larger_share_p(events: tuple[int, int], runs: tuple[int, int]) -> float:
-    """Return the one-sided p of a larger share in new, if `events` of `runs` have it: Barnard's test.
+    """Return the one-sided p of a larger share in new, for these events and runs of base and new: Barnard's test.
 
     It is the largest probability of shares at least as far apart, over all probabilities that both sides may share
     (Barnard, Biometrika 34, 1947).
