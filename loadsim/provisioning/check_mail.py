@@ -6,22 +6,20 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from loadsim.errors import ConfigError, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import AUTOMATIC_REPLY, run_named
-from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Probing, Provisioning, ServerOffer, Services
+from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Provisioning, ServerOffer, Services
 from loadsim.model.state_checks import StateChecks
-from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, Post, TaskCheck
 from loadsim.provisioning.inspect import bounce_status
 from loadsim.provisioning.server_report import Observation, ServerFacts, lacking
-from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, name_of, preparing_driver, visit
+from loadsim.provisioning.sessions import accounts_on_server, all_done, name_of, probe, visit
 from loadsim.scenario.workload import Workload
 
 POLL_S = 0.25
@@ -77,12 +75,6 @@ class Check:
         return accounts_on_server(self.workload.scenario, self.users)
 
 
-def probe(services: Services, account: Account) -> Probing:
-    """Return this account's submission service, which can be asked what it offers."""
-    session = open_driver(preparing_driver(services), services).session(account, NullObserver())
-    return cast(Probing, session.submission)
-
-
 async def expunge(
     check: Check, mailbox: Provisioning, folder: str, only: str | None = None, changed: bool = False
 ) -> set[str]:
@@ -122,8 +114,8 @@ async def find_others(check: Check) -> None:
             run = check.post.run_id
             own = [(message.tag.id, message) for message in stored if message.tag and message.tag.run == run]
             flags = {message_id: message.flags & CHANGED for message_id, message in own}
-            for user, probe in probes.items():
-                if user != account.number and probe.id in flags:
+            for user, outgoing in probes.items():
+                if user != account.number and outgoing.id in flags:
                     return f"that of user {user} there"
             changed = flags.get(probes[account.number].id)
             if changed is None or changed:

@@ -18,9 +18,16 @@ from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.answers import refused_recipient, remedy
 from loadsim.provisioning.check_limits import sends_to_lists
-from loadsim.provisioning.check_mail import probe
 from loadsim.provisioning.server_report import Observation
-from loadsim.provisioning.sessions import LogOnFailed, NullObserver, accounts_on_server, name_of, no_access, visit
+from loadsim.provisioning.sessions import (
+    LogOnFailed,
+    NullObserver,
+    accounts_on_server,
+    name_of,
+    no_access,
+    probe,
+    visit,
+)
 from loadsim.scenario.groups import Group
 from loadsim.scenario.population import Population, further_connections
 from loadsim.scenario.scenario import Scenario

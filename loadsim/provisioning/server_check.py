@@ -24,16 +24,7 @@ from loadsim.model.state_checks import StateChecks
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
-from loadsim.provisioning.check_mail import (
-    POLL_S,
-    Check,
-    check_mail,
-    expunge,
-    expunge_replies,
-    fair,
-    find_others,
-    probe,
-)
+from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, expunge_replies, fair, find_others
 from loadsim.provisioning.check_state import state_of, try_state
 from loadsim.provisioning.check_tasks import Post, TaskCheck
 from loadsim.provisioning.hold import held
@@ -48,6 +39,7 @@ from loadsim.provisioning.sessions import (
     named,
     no_access,
     preparing_driver,
+    probe,
     visit,
 )
 from loadsim.scenario.workload import Workload

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.host_port import is_loopback
-from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Provisioning, Services
+from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Probing, Provisioning, Services
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import IN_THE_ENGINE, needed_services, open_driver
@@ -59,6 +59,12 @@ class NullObserver:
         """Ignore an event: new mail is found by listing, and after a lost session the next call raises."""
 
     command = arrived = lost = ignore
+
+
+def probe(services: Services, account: Account) -> Probing:
+    """Return this account's submission service, which can be asked what it offers."""
+    session = open_driver(preparing_driver(services), services).session(account, NullObserver())
+    return cast(Probing, session.submission)
 
 
 def services_of(scenario: Scenario) -> Services:
