@@ -33,7 +33,7 @@ from loadsim.analysis.load import load_made, throughput
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
 from loadsim.analysis.probes.statistics import probe_statistics
 from loadsim.analysis.score import driver_figures, fastest_p95_ms
-from loadsim.analysis.unserved import Unserved, UserMail, UserTasks, unserved
+from loadsim.analysis.unserved import MailByUser, TasksByUser, Unserved, unserved
 from loadsim.analysis.verdict import Facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
@@ -105,7 +105,7 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, tasks.drivers, probes or (), stress)
     wanted = header.criteria if criteria is None else criteria
-    user_tasks, user_mail = UserTasks(log, window_s, weights, wanted), UserMail(window_s, wanted)
+    user_tasks, user_mail = TasksByUser(log, window_s, weights, wanted), MailByUser(window_s, wanted)
     if not stress:
         read_tasks(log, user_tasks.add)
     mail = delivery(log, window_s, user_mail.add)

@@ -101,7 +101,7 @@ class _Shares:
         return self.users[judged], self.users[judged & bad]
 
 
-class UserTasks:
+class TasksByUser:
     """Counts the scored tasks of each user in the window.
 
     A task is late if its response time exceeds the limit of `criteria` on its 95th percentile; without a hit, this time
@@ -131,7 +131,7 @@ class UserTasks:
         return 1000 * _most(next((self._criteria[name] for name in names if name in self._criteria), None))
 
 
-class UserMail:
+class MailByUser:
     """Counts the mail to each user in the window: late if it exceeded the limit on delivery, or never arrived."""
 
     def __init__(self, window_s: Window, criteria: Mapping[str, Limits | None]) -> None:
@@ -145,7 +145,7 @@ class UserMail:
         self.shares.count(mail.recipient[counted], mail.accepted_us[counted], late, np.zeros_like(late))
 
 
-def unserved(tasks: UserTasks, mail: UserMail, criteria: Mapping[str, Limits | None]) -> Unserved | None:
+def unserved(tasks: TasksByUser, mail: MailByUser, criteria: Mapping[str, Limits | None]) -> Unserved | None:
     """Return the users without usable service, by their tasks and mail; None without scored tasks in the window."""
     if not len(tasks.shares.users):
         return None

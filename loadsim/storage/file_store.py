@@ -25,7 +25,7 @@ LOG_ROTATE_BYTES = 1 << 20  # a mailbox's log of this size is renamed, as by `ma
 INDEX = "dovecot.index.log"  # the log of each mailbox
 
 
-class Place(NamedTuple):
+class StoredPlace(NamedTuple):
     """The place of a message. `size` is None for the whole file."""
 
     path: Path
@@ -107,7 +107,7 @@ class MailFiles:
         paths = (directory / name for directory, name in product(self.directories, self.record_bytes))
         return filter(mode_at, paths)
 
-    def read(self, place: Place) -> bytes | None:
+    def read(self, place: StoredPlace) -> bytes | None:
         """Return the bytes at a place; None if the file is missing. What the device reads is timed."""
         with suppress(FileNotFoundError), opened(place.path, os.O_RDONLY) as file:
             size = os.fstat(file).st_size if place.size is None else place.size
@@ -155,18 +155,18 @@ class MailFiles:
             self.io.add(Io.SYNC, began_ns, 0)
 
 
-class Layout(Protocol):
+class FileLayout(Protocol):
     """The files of a mail server's mailboxes, and its operations on them."""
 
     files: MailFiles
     frame: Frame
 
-    def place(self, key: int) -> Place | None:
+    def place(self, key: int) -> StoredPlace | None:
         """Return the place of a message; None if it is missing."""
 
     def stored_keys(self) -> Iterator[int]: ...
 
-    def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
+    def insert(self, key: int, content: bytes, *, durable: bool) -> StoredPlace:
         """Store a framed message, and return its place."""
 
     def change_flag(self, key: int) -> None: ...
@@ -182,10 +182,10 @@ class FileStore:
 
     transactional = False
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: FileLayout) -> None:
         self.layout, self.files, self.io = layout, layout.files, layout.files.io
         self.settle, self.stored_keys = layout.settle, layout.stored_keys
-        self._warm = RecentlyUsed[Place](self.files.settings.cache_bytes)  # the messages that the page cache may keep
+        self._warm = RecentlyUsed[StoredPlace](self.files.settings.cache_bytes)  # what the page cache may keep
         self._unread: Iterator[int] = iter(())
 
     @property
@@ -212,7 +212,7 @@ class FileStore:
         self._warm.remove(key)
         self.layout.delete(key, durable=durable)
 
-    def _keep(self, key: int, place: Place, size_bytes: int) -> None:
+    def _keep(self, key: int, place: StoredPlace, size_bytes: int) -> None:
         """Keep a message in the page cache, and drop the least recently used ones above its size."""
         for old in self._warm.put(key, place, size_bytes):
             drop(old.path, old.offset, old.size or 0)

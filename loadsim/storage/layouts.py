@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loadsim.files import mode_at
-from loadsim.storage.file_store import INDEX, FileStore, Frame, LogRecord, MailFiles, Place, numbered, records
+from loadsim.storage.file_store import INDEX, FileStore, Frame, LogRecord, MailFiles, StoredPlace, numbered, records
 from loadsim.storage.store import Io, StoreSettings
 
 LIST = "dovecot-uidlist"
@@ -34,8 +34,10 @@ class FilePerMessage:
     def _named(self, key: int, suffix: str = "") -> Path:
         return self.files.mailbox(key) / (self._name.format(key) + suffix)
 
-    def place(self, key: int) -> Place | None:
-        return next((Place(path) for path in (self._named(key), self._named(key, self._seen)) if mode_at(path)), None)
+    def place(self, key: int) -> StoredPlace | None:
+        return next(
+            (StoredPlace(path) for path in (self._named(key), self._named(key, self._seen)) if mode_at(path)), None
+        )
 
     def _path(self, key: int) -> Path:
         """Return the path of a message; if it is lost, one without a file."""
@@ -46,7 +48,7 @@ class FilePerMessage:
         for mailbox in self.files.directories:
             yield from numbered((mailbox / self._name).parent, Path(self._name).name.partition("{")[0])
 
-    def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
+    def insert(self, key: int, content: bytes, *, durable: bool) -> StoredPlace:
         mailbox, path = self.files.mailbox(key), self._named(key)
         temporary = mailbox / self._temporary.format(key)  # a killed process may have left one
         self.files.write(temporary, os.O_TRUNC, content, Io.WRITE, durable)
@@ -60,7 +62,7 @@ class FilePerMessage:
             self.files.index(key, 0, durable=durable)
             if durable:
                 self.files.sync(path.parent)
-        return Place(path)
+        return StoredPlace(path)
 
     def change_flag(self, key: int) -> None:
         self.files.index(key, 1, durable=False)
@@ -87,7 +89,7 @@ class Mdbox:
         self._storage.mkdir(exist_ok=True)
         self.files.directories.append(self._storage)
         self._changing = threading.Lock()
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, StoredPlace] = {}
         self._dead_bytes: Counter[Path] = Counter()
         for record in filter(None, records(self._storage / MAP, self.files.record_bytes[MAP])):
             self._apply(record)
@@ -100,19 +102,19 @@ class Mdbox:
             self._dead_bytes[old.path] += old.size
         if record.first >= 0:
             offset, size = record.second >> 32, record.second & 0xFFFFFFFF
-            self._places[record.key] = Place(self._storage / f"m.{record.first}", offset, size)
+            self._places[record.key] = StoredPlace(self._storage / f"m.{record.first}", offset, size)
 
     def _map(self, record: LogRecord, *, durable: bool) -> None:
         self.files.append(self._storage / MAP, record, durable=durable, rotated=False)  # the whole map is needed
         self._apply(record)
 
-    def place(self, key: int) -> Place | None:
+    def place(self, key: int) -> StoredPlace | None:
         return self._places.get(key)
 
     def stored_keys(self) -> Iterator[int]:
         yield from sorted(self._places)
 
-    def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
+    def insert(self, key: int, content: bytes, *, durable: bool) -> StoredPlace:
         with self._changing:  # Dovecot, too, locks the map while it syncs the message
             self._map(self._written(key, content, durable), durable=durable)
         self.files.index(key, 0, durable=durable)
