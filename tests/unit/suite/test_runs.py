@@ -99,9 +99,9 @@ def test_another_suite_or_a_damaged_file_is_refused_in_one_line(capsys: Capture)
         return said
 
     suite(servers=[{"name": "old"}, {"name": "new", "set": {"run.seed": 5}}], repeats=1, seed=2)
-    assert "expected the terms of the campaign that it holds, found changed: cells.new, seed (take a new" in refused()
+    assert "expected the terms of the campaign that it holds, found changed: cells.new, seed (" in refused()
     suite(servers=SERVERS, repeats=1, compare=[{"base": {"server": "old"}, "new": {"server": "new"}}])
-    assert "expected the terms of the campaign that it holds, found changed: compare (take a new" in refused()
+    assert "expected the terms of the campaign that it holds, found changed: compare (" in refused()
     suite(servers=SERVERS, repeats=1)
     (OUT / "campaign.json").write_text("[]")
     assert "out/campaign.json: expected a campaign of loadsim (suite), found something else" in refused()
@@ -230,7 +230,7 @@ def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(caps
     with_runs(suite(repeats=2, after=after))
     with kept_signals():
         assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
-    said = "loadsim: interrupted after a run, which is kept; the same command with --out out goes on\n"
+    said = "loadsim: interrupted after a run, which is kept; the same command with --out out continues\n"
     assert capsys.readouterr().err == said
     assert Path("order").read_text().split() == ["first", "second"]
     assert ([run["result"] for run in state()["runs"]], state()["left"]) == (["passed"], 1)
