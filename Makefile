@@ -1,4 +1,4 @@
-# `make help` lists the targets: each line that has a `##` behind its target.
+# `make help` lists the targets: each line that has a `##` after its target.
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
@@ -50,7 +50,7 @@ check-prose: $(VENV)/.installed-dev ## words and openings that CONTRIBUTING.md r
 	$(BIN)/python tools/check_prose.py
 
 # Not --quiet: it hides warnings from --strict, too.
-docs: $(VENV)/.installed-dev ## build the documentation in SITE (site/); a broken link or a page without entry fails
+docs: $(VENV)/.installed-dev ## build the documentation in SITE (site/); fails if a link is broken or a page not listed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir $(SITE)
 	@! grep -rnoE '<(script|link|img|iframe)[^>]*(src|href)="?(https?:)?//[^" >]*' --include='*.html' $(SITE) \
 	  || { echo "the site loads something from elsewhere"; exit 1; }
@@ -71,10 +71,10 @@ format: $(VENV)/.installed-dev ## format the code, and correct what ruff can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-hostile: $(VENV)/.installed-dev ## run each fault of a mail server, and write the tables of tests/hostile/recorded.md
+hostile: $(VENV)/.installed-dev ## run each fault of a mail server, and write the tables in tests/hostile/recorded.md
 	PYTHONPATH=tests:tests/support $(BIN)/python -m hostile --write
 
-fuzz: $(VENV)/.installed-dev ## give all readers random input for SECONDS (60) on all cores; SEED (1) repeats a run
+fuzz: $(VENV)/.installed-dev ## feed random input to all parsers for SECONDS (60) on all cores; SEED (1) repeats a run
 	PYTHONPATH=tests:tests/support $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
 
 # Each part takes at most half an hour, and can be run alone.

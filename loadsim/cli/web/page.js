@@ -1,8 +1,8 @@
 "use strict";
-// Shows the state that the server sends, and asks for the next one. Texts of servers are text nodes, never markup.
+// Shows the state that the server sends, and requests the next one. Server texts are text nodes, never markup.
 
 const RETRY_MS = 2000, PATIENCE_MS = 25000, MOST_POINTS = 600;
-const COLOURS = 7, DASHES = 4;  // of lines in the style sheet
+const COLOURS = 7, DASHES = 4;  // of chart lines in the style sheet
 const SIGNS = { good: "\u2713", doubtful: "!", bad: "\u00d7" };
 
 const token = location.hash.slice(1), own = Math.random().toString(36).slice(2) + "0";
@@ -31,7 +31,7 @@ function list(id, texts, kind) {
   byId(id).replaceChildren(...texts.map((text) => element("li", text, kind)));
 }
 
-// --- charts: each has the lines that the server names, and their values since the page was opened
+// --- charts: each has the lines named by the server, and their values since the page was opened
 
 function figure(value) {
   if (value === null) return "\u2013";
@@ -107,7 +107,7 @@ function drawn(shown) {
   show("status", shown.status);
   byId("share").hidden = shown.share === null;
   if (shown.share !== null) byId("share").value = shown.share;
-  connection(over ? "The run has ended, and loadsim with it. This page keeps its figures until you close it." : "");
+  connection(over ? "The run and loadsim have ended. This page keeps its figures until you close it." : "");
   byId("result").hidden = !shown.result;
   if (shown.result) {
     const { tone, verdict, headline, reasons, directory } = shown.result;
@@ -152,7 +152,7 @@ async function follow() {
     try {
       const answer = await ask(`/state?${new URLSearchParams({ page: own, version })}`);
       if (answer.status === 401) {
-        connection("This address lacks the token of the run: open the one that loadsim printed.");
+        connection("This address lacks the run's token: open the one that loadsim printed.");
         return;
       }
       if (!answer.ok) throw new TypeError(answer.status);

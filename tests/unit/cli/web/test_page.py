@@ -112,7 +112,7 @@ def test_axe_finds_no_violation(chromium: Browser, tmp_path: Path, dark: bool) -
         view.finish()
         judge("over")
         assert "criteria missed" in shown.text("#verdict")
-        assert "The run has ended" in shown.text("#connection")
+        assert "The run and loadsim have ended" in shown.text("#connection")
         # What axe must find is found.
         shown.value("document.body.insertAdjacentHTML('beforeend', '<main><img></main>')")
         found = shown.value("axe.run().then((found) => found.violations.map((rule) => rule.id))")
