@@ -37,7 +37,7 @@ def greetings(services: Services) -> dict[str, str | None]:
     """Return the IMAP and SMTP servers' greetings; None for one that does not arrive in time."""
     limit_s = min(LONGEST_WAIT_S, services.command_limit_s)
     texts: dict[str, str | None] = {}
-    for service, text_of in (("imap", _of_imap), ("smtp", _of_smtp)):
+    for service, text_of in (("imap", _imap_greeting), ("smtp", _smtp_greeting)):
         texts[f"{service}_greeting"] = None
         with (
             suppress(OSError, ConfigError),
@@ -66,12 +66,12 @@ def _connected(endpoint: Endpoint, limit_s: float) -> socket.socket:
         raise
 
 
-def _of_imap(stream: BufferedReader) -> str | None:
+def _imap_greeting(stream: BufferedReader) -> str | None:
     greeting = _line(stream)
     return greeting[2:] if greeting.startswith("* ") else None
 
 
-def _of_smtp(stream: BufferedReader) -> str | None:
+def _smtp_greeting(stream: BufferedReader) -> str | None:
     """Return the texts of a reply's lines (RFC 5321 section 4.2.1); None if the reply is not positive."""
     texts: list[str] = []
     while len(texts) < MOST_LINES:

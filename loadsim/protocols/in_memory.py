@@ -429,12 +429,12 @@ class InMemoryMailbox:
         self._observer.command("IMAP IDLE", self._observer.now(), "ok", 12, 10)
 
     async def structure(self, ref: MessageRef) -> Structure:
-        (message,) = await self._about("IMAP UID FETCH", (ref,), 50, 200)
+        (message,) = await self._run_on("IMAP UID FETCH", (ref,), 50, 200)
         return message.mail.structure
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
         """FETCH of a part: what was sent under the message's id if its size is right, else filler."""
-        (message,) = await self._about("IMAP UID FETCH", (ref,), 50, part.size_bytes + 60)
+        (message,) = await self._run_on("IMAP UID FETCH", (ref,), 50, part.size_bytes + 60)
         text, tag = message.mail.structure.text, message.mail.tag
         is_text = text is not None and part.name == text.name
         if tag and tag.body:
@@ -445,7 +445,7 @@ class InMemoryMailbox:
         return _blank(part.size_bytes)
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
-        for message in await self._about("IMAP UID STORE", refs):
+        for message in await self._run_on("IMAP UID STORE", refs):
             message.flags = message.flags | {flag} if on else message.flags - {flag}
 
     def keeps(self, flag: str) -> bool:
@@ -460,7 +460,7 @@ class InMemoryMailbox:
 
     async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> Sequence[_Message]:
         target = self.folder(folder)
-        messages = await self._about(command, refs, 60, 100)
+        messages = await self._run_on(command, refs, 60, 100)
         for message in messages:
             target.add(message.mail, message.flags)
         return messages
@@ -472,7 +472,7 @@ class InMemoryMailbox:
         return target.add(parse_mail(message), frozenset(flags))
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
-        if messages := await self._about("IMAP UID STORE", refs):
+        if messages := await self._run_on("IMAP UID STORE", refs):
             await self._command("IMAP UID EXPUNGE")
             cause = SCHEDULES if messages[0].folder.name == CALENDAR else EMPTIED
             self._system.stored_bytes[cause] -= _size_bytes(messages)
@@ -497,7 +497,7 @@ class InMemoryMailbox:
             message, message.flags, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.tag
         )
 
-    async def _about(
+    async def _run_on(
         self, command: str, refs: Sequence[MessageRef], sent_bytes: int = 40, received_bytes: int = 40
     ) -> Sequence[_Message]:
         """Open the messages' folder, and run a command on them, if any. Raises `MailMissing` if one is gone."""

@@ -136,7 +136,7 @@ class ImapMailbox:
     async def structure(self, ref: Hashable) -> Structure:
         """UID FETCH of BODYSTRUCTURE, or of the whole message (RFC 9051 section 6.4.5)."""
         if self.store is not None:
-            return (await self._whole(self.store, ref)).structure
+            return (await self._whole_message(self.store, ref)).structure
         with self.session as connection:
             folder, uids = await self._opened_for(connection, (ref,))
             answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(BODYSTRUCTURE)")
@@ -148,7 +148,7 @@ class ImapMailbox:
     async def part(self, ref: Hashable, part: Part) -> bytes:
         """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5), or a part of the whole message."""
         if self.store is not None:
-            data = (await self._whole(self.store, ref)).part(part.name)
+            data = (await self._whole_message(self.store, ref)).part(part.name)
             if data is None:
                 raise MailMissing("FETCH without data", f"no part {part.name} in the message")
             return data
@@ -429,7 +429,7 @@ class ImapMailbox:
             return None
         return self.session.names.folder(entry.name)
 
-    async def _whole(self, store: MessageStore, ref: Hashable) -> WholeMessage:
+    async def _whole_message(self, store: MessageStore, ref: Hashable) -> WholeMessage:
         """Return a whole message, from the store or by UID FETCH (RFC 9051 section 6.4.5)."""
         message = store.get(ref)
         if message is None:

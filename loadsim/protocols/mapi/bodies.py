@@ -11,7 +11,7 @@ from struct import pack
 from typing import Generic, NamedTuple, TypeVar
 
 from loadsim.protocols.mapi.codes import ERRORS_RETURNED, ErrorCode
-from loadsim.protocols.mapi.wire import Reader, Value, malformed, row, several, sized, string
+from loadsim.protocols.mapi.wire import Reader, Value, counted, malformed, row, sized, string
 
 R = TypeVar("R")
 
@@ -106,7 +106,7 @@ def resolve_names(columns: Sequence[int], names: Sequence[str]) -> BodyRequest[R
         return ResolvedNames(results, entries)
 
     texts = pack("<BI", 1, len(names)) + b"".join(map(string, names))
-    body = bytes(4) + _STATE + b"\1" + several(columns, "I", "I") + texts + _NO_AUXILIARY
+    body = bytes(4) + _STATE + b"\1" + counted(columns, "I", "I") + texts + _NO_AUXILIARY
     return BodyRequest("ResolveNames", body, read)
 
 

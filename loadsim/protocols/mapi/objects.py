@@ -109,12 +109,12 @@ async def write_message(
     """
     made = rops.create_message(session.mailbox, folder_id)
     at = made.opened
-    requests = [made, *_set(at, [*message.properties, *properties], tags.BODY, message.body)]
+    requests = [made, *_setting(at, [*message.properties, *properties], tags.BODY, message.body)]
     if recipients:
         requests.append(rops.modify_recipients(at, recipients))
     for file in message.files:
         attachment = rops.create_attachment(at)
-        requests += [attachment, *_set(attachment.opened, file.properties, tags.ATTACH_DATA, file.content)]
+        requests += [attachment, *_setting(attachment.opened, file.properties, tags.ATTACH_DATA, file.content)]
         requests += [rops.save_changes_attachment(at, attachment.opened), rops.release(attachment.opened)]
     saved = rops.save_changes_message(at, 0x02 if submits else 0x00)
     last = [saved, *([rops.submit_message(at)] if submits else []), rops.release(at)]
@@ -128,7 +128,7 @@ async def write_message(
     return saved.answer
 
 
-def _set(
+def _setting(
     target: Handle, properties: Sequence[tuple[int, Value]], large: int, content: str | bytes
 ) -> list[Request[Any]]:
     """Return the requests that set properties, and another one that may be large (MS-OXCPRPT section 2.2.14)."""

@@ -109,7 +109,7 @@ def sized(data: bytes, form: str = "H") -> bytes:
     return pack("<" + form, len(data)) + data
 
 
-def several(values: Sequence[int], form: str, count_form: str = "H") -> bytes:
+def counted(values: Sequence[int], form: str, count_form: str = "H") -> bytes:
     """Return numbers after their count."""
     return pack(f"<{count_form}{len(values)}{form}", len(values), *values)
 

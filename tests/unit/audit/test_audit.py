@@ -123,7 +123,7 @@ class Lying(InMemoryMailbox):
 
 class MovesNothing(Lying):
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
-        await self._about("IMAP UID MOVE", refs, 60, 100)
+        await self._run_on("IMAP UID MOVE", refs, 60, 100)
 
 
 class AppendsNothing(Lying):
@@ -134,7 +134,7 @@ class AppendsNothing(Lying):
 
 class DropsFlags(Lying):
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
-        await self._about("IMAP UID STORE", refs)
+        await self._run_on("IMAP UID STORE", refs)
 
 
 class DeliversFlagged(Lying):
@@ -148,7 +148,7 @@ class DeliversFlagged(Lying):
 
 class CopiesWithoutFlags(Lying):
     async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
-        for message in await self._about("IMAP UID COPY", refs, 60, 100):
+        for message in await self._run_on("IMAP UID COPY", refs, 60, 100):
             self.folder(folder).add(message.mail, frozenset())  # type: ignore[attr-defined]
 
 
@@ -162,7 +162,7 @@ class ExpungesOneMore(Lying):
 
 class ExpungesNothing(Lying):
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
-        await self._about("IMAP UID STORE", refs)
+        await self._run_on("IMAP UID STORE", refs)
 
 
 class DeliversTwice(Lying):
@@ -200,7 +200,7 @@ def loses(command: str, failure: TaskFailed) -> type[Lying]:
         lost = 0
 
         async def _lose(self, refs: Sequence[MessageRef]) -> None:
-            for message in await self._about(command, refs):
+            for message in await self._run_on(command, refs):
                 del message.folder.messages[message.uid]
                 Loses.lost += 1
             raise failure

@@ -68,7 +68,7 @@ def tagged(draw: st.DrawFn) -> tuple[int, Any]:
 
 U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
 ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(("at", "source", "target", "message"), st.sampled_from(AT)),
+    **dict.fromkeys(("handle", "source", "target", "message"), st.sampled_from(AT)),
     **dict.fromkeys(("flags", "mode", "origin"), U8),
     **dict.fromkeys(("folder_id", "message_id"), U64),
     **dict.fromkeys(("tag", "number"), U32),
@@ -103,7 +103,7 @@ def test_the_server_parses_the_drivers_requests(make: Callable[..., Request[Any]
     request = make(**arguments)
     sent = wire.Reader(request.body)
     if request.number == rops.RELEASE:
-        assert request.objects == (arguments["at"],)
+        assert request.objects == (arguments["handle"],)
     else:
         operation = OPERATIONS[request.number]
         assert len(request.objects) == len(operation.indexes) and request.opens == ("o" in operation.indexes)
