@@ -287,6 +287,7 @@ class Engine:
                     if await self._log_on_all():
                         ended = await self._work()
                         await self._finish_and_drain(drain=ended == "completed")
+                        ended = "early" if self._stopping.is_set() else ended  # mail in transit was not awaited
                     await self._log_off_all(running)
                     if self._options.owns_process:
                         beat.cancel()
@@ -396,7 +397,9 @@ class Engine:
             return sum(not user.listing_unannounced for user in listing)
 
         await self._while_growing(listed, len(listing), lambda: self._limits.grace_s, self._stopping)
-        self.recorder.facts({"unlooked": [user.number for user in listing if user.listing_unannounced]})
+        self.recorder.facts(
+            {"unlooked": [user.number for user in listing if user.listing_unannounced or not user.is_on]}
+        )
         if self.outstanding < before:
             self._events.write("found unannounced", messages=before - self.outstanding)
 

@@ -28,7 +28,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
 from loadsim.model.ports import ALL_TASKS, Header, Session
 from loadsim.model.terms import Window
-from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission, MailInMemory, parse_mail
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, InMemorySubmission, MailInMemory, parse_mail
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.records import NEVER
 from loadsim.users.session_state import LONGEST_BACK_OFF_S
@@ -269,9 +269,27 @@ class Busy(Hiding):
         return await super().arrived(reopen)
 
 
-def test_users_whose_last_listing_is_refused_are_named(tmp_path: Path) -> None:
+class Gone(Hiding):
+    """Ends the session at the first look for mail that was not announced, and has no other."""
+
+    gone = False
+
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
+        self.gone |= reopen
+        if reopen:
+            raise ServerLost("closed")
+        return await super().arrived(reopen)
+
+    async def log_on(self) -> None:
+        if self.gone:
+            raise ServerLost("closed")
+        await super().log_on()
+
+
+@pytest.mark.parametrize("mailbox", [Busy, Gone])
+def test_users_whose_last_listing_fails_are_named(tmp_path: Path, mailbox: type[InMemoryMailbox]) -> None:
     def hiding(driver: InMemoryDriver) -> InMemoryDriver:
-        driver.mailbox_type, driver.post = Busy, every_tenth(driver, hide)
+        driver.mailbox_type, driver.post = mailbox, every_tenth(driver, hide)
         return driver
 
     lived = live(day_of(tmp_path, (SENDER, 10)), tmp_path, wrap=hiding)
@@ -543,6 +561,14 @@ def test_an_early_stop_records_everything(tmp_path: Path) -> None:
     assert latest_ns <= 60 * S
     planned = [activity.due_us * 1000 for user in (1, 2) for activity in Workload(lived.scenario).activities(user)]
     assert len(lived.tasks("SEND")) == sum(due + lived.engine.start_ns <= 60 * S for due in planned)
+
+
+def test_a_stop_while_mail_is_awaited_ends_the_run_early(tmp_path: Path) -> None:
+    """It is unknown then whether the mail would have arrived."""
+    scenario = day_of(tmp_path, (SENDER, 2), limits={"drain": "10000s"})
+    lived = live(scenario, tmp_path, fault=blind_user_1, during=stopping(5000))
+    assert lived.said("end")[0]["ended"] == "completed"
+    assert lived.tape.told["ended"] == "early"
 
 
 def test_a_second_stop_waits_for_nothing(tmp_path: Path) -> None:
