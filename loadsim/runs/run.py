@@ -127,7 +127,7 @@ async def _audit(run: Run, hold: Hold | None) -> None:
     except LogError:  # the summary raises it again
         return
     ended = [source.facts.ended for source in log.sources if source.simulates]
-    if not log.header.audited or "early" in ended or not any(source.ended for source in log.sources):
+    if not log.header.audited or "early" in ended or not any(ended):
         return
     watcher = run.watcher
     watcher.stage("audit")
