@@ -18,6 +18,7 @@ from loadsim.documents.typed import nearest, show
 from loadsim.documents.yaml_reader import Key, Origin, Problems, merge, parse
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.findings.formats import unit_of
+from loadsim.model.ports import SERVICES
 from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def documents(criteria: Criteria) -> dict[str, dict[str, float] | None]:
 SCORES = ("score_ms", "response_score_ms")
 """Figures of each driver, which a closed loop does not have."""
 
-OF_THE_PLAN = (*SCORES, "response_p95_ms", "done_share", "unserved_share")
+DEFAULTS_OF_PLAN = (*SCORES, "response_p95_ms", "done_share", "unserved_share")
 """The last parts of the names of default criteria that compare with the plan; a closed loop has none."""
 
 SCORED = "tasks.scored."
@@ -78,9 +79,9 @@ DEFAULT: Mapping[str, Bound] = {
     "down_share": Bound(max=0.01),
     "logon_failed_share": Bound(max=0.01),
     "unserved_share": Bound(max=0.01),
-    "delivery.undelivered_at_end": Bound(max=0),
+    "delivery.undelivered_at_end": Bound(max=0),  # lost on the way
     "delivery.duplicates": Bound(max=0),
-    "delivery.missing": Bound(max=0),
+    "delivery.missing": Bound(max=0),  # lost from a folder
     DELIVERY: Bound(below=DELIVERY_MS),
     "tasks.scored.response_p95_ms": Bound(below=5000.0),
     "tasks.scored.failed_share": Bound(max=0.01),
@@ -167,7 +168,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
             for driver, own in planned.items()
         },
         "by_task": dict.fromkeys((task for task in tasks if task not in WITHOUT_WINDOW), FIGURE),
-        "commands": dict.fromkeys(("IMAP", "SMTP"), FIGURE),
+        "commands": dict.fromkeys(map(str.upper, SERVICES), FIGURE),
         "probes": dict.fromkeys(sorted(probes), ANY_FIGURE),
     }
     return _names_of(Figures, hidden, rows) | {name: FIGURE for name in DEFAULT if "." not in name}
@@ -275,7 +276,7 @@ def read_criteria(
     only = f"by_protocol.{next(iter(planned))}." if len(planned) == 1 else ""
     criteria |= {name.removeprefix(only): bound for name, bound in own.items()}
     if stress:
-        return {name: None if name.split(".")[-1] in OF_THE_PLAN else bound for name, bound in criteria.items()}
+        return {name: None if name.split(".")[-1] in DEFAULTS_OF_PLAN else bound for name, bound in criteria.items()}
     return criteria
 
 
