@@ -159,7 +159,7 @@ class Code(Enum):
 
     # The audit of the mail after a run.
     MAIL_FAULTS = _missed(
-        "the audit found faults in the mail of {accounts:account}: {faults}", "read audit.csv in the run directory"
+        "the audit of {accounts:account} found faults in mail: {faults}", "read audit.csv in the run directory"
     )
     MAIL_FAULTS_ALLOWED = _warning(
         "the scenario allows these faults in mail (run.audit_allow): {faults}", "read audit.csv in the run directory"
