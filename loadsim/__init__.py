@@ -2,6 +2,8 @@
 
 `__all__` is the public API; everything else may change. Its names are imported when first used, so that processes that
 run users do not load the rest.
+
+The order of the packages, each importing only those below it, is in `pyproject.toml` (import-linter).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX, WITH_KIND
+from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX_SPAN, WITH_KIND
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.statistics.bins import Hits, bin_of, timed
 from loadsim.timinglog.columns import Columns
@@ -100,7 +100,7 @@ class _Driver:
     def closed(self, strings: Sequence[str]) -> DriverRecords:
         """Return all records, and free each task in turn: memory never holds one twice."""
         tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in [*self.tasks]}
-        inbox = tasks.pop(PROCESS_INBOX, None)
+        inbox = tasks.pop(PROCESS_INBOX_SPAN, None)
         return DriverRecords(len(self.users), tasks, inbox)
 
 

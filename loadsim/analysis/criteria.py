@@ -18,7 +18,16 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import SCALES, shown, unit_of
 from loadsim.model.figures import DriverFigures, Figures
 from loadsim.model.terms import SENDING, UNSCORED
-from loadsim.scenario.criteria import DEFAULT, DELIVERY, OF_THE_PLAN, SCORED, SCORES, Bound, documents, read_criteria
+from loadsim.scenario.criteria import (
+    DEFAULT,
+    DEFAULTS_OF_PLAN,
+    DELIVERY,
+    SCORED,
+    SCORES,
+    Bound,
+    documents,
+    read_criteria,
+)
 from loadsim.timinglog.audited import MOST_UNKNOWN_SHARE, AuditRecord
 
 Limits = Mapping[str, float]
@@ -69,7 +78,7 @@ LEFT = ("undelivered", "unfinished", "skipped")
 """Prefixes of the names of figures that count what was left at the end of a run."""
 
 
-def judged(result: Result, ended_early: bool) -> bool:
+def may_judge(result: Result, ended_early: bool) -> bool:
     """Return False if an early end alone may explain a miss.
 
     Such a figure was not measured, is infinite, below its minimum, or counts what was left at the end.
@@ -82,8 +91,8 @@ def judged(result: Result, ended_early: bool) -> bool:
     return not result.name.rpartition(".")[2].startswith(LEFT)
 
 
-OF_MAIL = ("delivery.missing", "delivery.duplicates")
-"""Criteria that no load excuses missing."""
+NO_LOAD_EXCUSES = ("delivery.missing", "delivery.duplicates")
+"""Criteria that no load excuses missing. Undelivered mail may be: an overloaded server is slow to deliver."""
 
 AUDIT = "audit."
 """The prefix of the criteria of an audit; the others judge what users saw."""
@@ -102,14 +111,14 @@ def audit_results(audit: AuditRecord | None) -> tuple[Result, ...]:
 def missed_criteria(results: Sequence[Result], ended_early: bool) -> list[Finding]:
     """Return a finding for each missed criterion; tasks that miss the same criterion on each task share one.
 
-    An audit has its own findings (`AuditRecord.judged`).
+    An audit has its own findings (`AuditRecord.run_findings`).
     """
     missed = [result for result in results if not (result.passed or result.name.startswith(AUDIT))]
     lines = [_missed(result, ended_early) for result in missed if not result.each]
     of_each: dict[tuple[str, str, bool], list[Result]] = {}
     for result in missed:
         if result.each:
-            key = (result.name.rpartition(".")[2], result.wanted, judged(result, ended_early))
+            key = (result.name.rpartition(".")[2], result.wanted, may_judge(result, ended_early))
             of_each.setdefault(key, []).append(result)
     for (last, wanted, is_judged), of_tasks in of_each.items():
         if len(of_tasks) == 1:
@@ -122,13 +131,13 @@ def missed_criteria(results: Sequence[Result], ended_early: bool) -> list[Findin
 
 
 def _missed(result: Result, ended_early: bool) -> Finding:
-    if not judged(result, ended_early):
+    if not may_judge(result, ended_early):
         return finding(Code.CRITERION_NOT_JUDGED, result.name, found=result.found, limit=result.wanted)
     if result.figure is None:
-        unseen = (finding(Code.MAIL_UNSEEN).words,) if result.name in OF_MAIL else ()
+        unseen = (finding(Code.MAIL_UNSEEN).words,) if result.name in NO_LOAD_EXCUSES else ()
         why = tuple(reason.words for reason in result.reasons) or unseen
         return finding(Code.CRITERION_NOT_MEASURED, result.name, why=why or None, limit=result.wanted)
-    code = Code.MAIL_CRITERION_MISSED if result.name in OF_MAIL else Code.CRITERION_MISSED
+    code = Code.MAIL_CRITERION_MISSED if result.name in NO_LOAD_EXCUSES else Code.CRITERION_MISSED
     return finding(code, result.name, found=result.found, limit=result.wanted)
 
 
@@ -169,7 +178,7 @@ def judge_each(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple
     if not (sent or figures.delivery.accepted) and criteria.get(DELIVERY) == DEFAULT[DELIVERY].document():
         criteria = {**criteria, DELIVERY: None}
     for name, limits in criteria.items():
-        if limits is None or (figures.stress and name.rpartition(".")[2] in OF_THE_PLAN):
+        if limits is None or (figures.stress and name.rpartition(".")[2] in DEFAULTS_OF_PLAN):
             continue
         if name.startswith(SCORED):
             each_task = _of_scored_tasks(name.removeprefix(SCORED), figures)
@@ -184,7 +193,7 @@ def switched_off(criteria: Mapping[str, Limits | None], figures: Figures) -> tup
     """Return the names of criteria that are off, except those that need a plan or mail where there is none."""
     off = [name for name, limits in criteria.items() if limits is None]
     if figures.stress:
-        off = [name for name in off if name.rpartition(".")[2] not in OF_THE_PLAN]
+        off = [name for name in off if name.rpartition(".")[2] not in DEFAULTS_OF_PLAN]
     return tuple(name for name in off if name != DELIVERY or figures.delivery.accepted)
 
 

@@ -1,4 +1,8 @@
-"""Mail delivery: from acceptance by the server to the recipient's mailbox, per message and recipient."""
+"""Mail delivery: from acceptance by the server to the recipient's mailbox, per message and recipient.
+
+Both kinds of loss end here. Mail that never arrives is `undelivered`: `accepted` without `seen` or `found`. Stored mail
+that vanishes is `missing`: `users.stored_mail` recorded it. An audit checks both again, and calls both lost.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ def delivery(log: TimingLog, window_s: Window, *readers: Callable[[Journeys], No
         for read in readers:
             read(mail)
         inside, arrived = in_window(mail.accepted_us, window_s), mail.arrived_us != NEVER
-        delivered, missing = inside & arrived, ~arrived & ~mail.unwatched
+        delivered, not_arrived = inside & arrived, ~arrived & ~mail.unwatched
         took_us.append((mail.arrived_us - mail.accepted_us)[delivered])
         clock_error_us = max(clock_error_us, int(mail.clock_error_us[delivered].max(initial=0)))
         # 2. The counts.
@@ -56,7 +60,7 @@ def delivery(log: TimingLog, window_s: Window, *readers: Callable[[Journeys], No
             "delivered": delivered,
             "found": delivered & ~mail.announced,
             "unwatched": inside & mail.unwatched,
-            "undelivered_at_end": missing,
+            "undelivered_at_end": not_arrived,
         }.items():
             counts[name] += int(np.count_nonzero(which))
         counts["unlooked"] += int(np.count_nonzero(mail.unwatched & np.isin(mail.recipient, _unlooked(log))))

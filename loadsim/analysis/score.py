@@ -37,7 +37,7 @@ from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
 
-FEW_HITS = 300
+PROVISIONAL_HITS = 300
 """A scored task with fewer hits makes the score provisional: fewer than 15 hits exceed its 95th percentile."""
 
 
@@ -132,7 +132,7 @@ def driver_figures(records: DriverRecords, weights: Mapping[str, float], window_
     ]
     tasks.sort(key=lambda task: (-task.weight, task.task))
     scored = [task for task in tasks if task.weight > 0 and task.hits]
-    few_hits = [task.task for task in scored if task.hits < FEW_HITS]
+    few_hits = [task.task for task in scored if task.hits < PROVISIONAL_HITS]
     planned = {task.task for task in tasks if task.planned}
     unscored = [name for name, weight in weights.items() if weight > 0 and name not in {one.task for one in scored}]
     return DriverFigures(

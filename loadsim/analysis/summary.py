@@ -19,7 +19,7 @@ from loadsim.analysis.criteria import (
 )
 from loadsim.analysis.generator.lateness import late_at_most
 from loadsim.analysis.reasons import monitor_findings, with_probe_reasons
-from loadsim.analysis.score import FEW_HITS, command_statistics
+from loadsim.analysis.score import PROVISIONAL_HITS, command_statistics
 from loadsim.analysis.verdict import judge, limits_of, relaxed_limits
 from loadsim.documents.json_values import to_json
 from loadsim.errors import LogError
@@ -174,7 +174,7 @@ def _score_notes(figures: Figures) -> list[Finding]:
     for name, driver in figures.by_protocol.items():
         where = name if len(figures.by_protocol) > 1 else ""
         if driver.provisional:
-            notes.append(finding(Code.PROVISIONAL, where, limit=FEW_HITS, tasks=tuple(driver.covers.few_hits)))
+            notes.append(finding(Code.PROVISIONAL, where, limit=PROVISIONAL_HITS, tasks=tuple(driver.covers.few_hits)))
         if driver.score_ms is not None and driver.score_interval_ms is None:
             notes.append(_no_interval(driver, figures.window_s, where))
     return notes

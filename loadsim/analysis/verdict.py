@@ -1,4 +1,4 @@
-"""The verdict: a fold over findings. Those on the generator and the logs decide the validity, criteria the result."""
+"""The verdict: a fold over findings, whose severities alone decide validity and result (`findings.verdict`)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def judge(
 ) -> Verdict:
     """Return the verdict on a run, given the results of its criteria.
 
-    `missed_late` names the criteria that are missed only because the generator was late.
+    `missed_late` names the criteria that are missed only because the generator was late. `summary_of` adds warnings and
+    notes, which change neither validity nor result.
     """
     over_limits = exceeded(
         figures.lateness_p95_ms.generator, facts.engines, limits.generator, fastest_p95_ms(figures.by_protocol)
@@ -142,7 +143,7 @@ def judge(
 def _audit(users: float, facts: Facts, most_lost: float) -> Sequence[Finding]:
     """Return the findings of the audit. It has no result if it was interrupted, or if only the logs were copied."""
     if facts.audit is not None:
-        return facts.audit.judged(most_lost)
+        return facts.audit.run_findings(most_lost)
     if facts.audited is False:
         return [finding(Code.MAIL_NOT_AUDITED)]
     if not facts.audited or facts.ended_early:

@@ -35,8 +35,8 @@ class Fault(NamedTuple):
     """A message that is not as it must be. `folder` is where it is, or where it must be if it is lost.
 
     `wanted` is the proper folder of a misfiled message, or the flag that is lost, or that no user has set. `sender` is
-    set for an unexpected message, which may belong to another mailbox. A message `under_way` may still arrive: its user
-    has never seen it.
+    set for an unexpected message, which may belong to another mailbox. A message `under_way` may still arrive, since
+    its user has never seen it: the mailbox is read again (`Auditor.read_all`).
     """
 
     code: Code

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from loadsim.analysis.criteria import Result as CriterionResult
-from loadsim.analysis.criteria import judged
+from loadsim.analysis.criteria import may_judge
 from loadsim.analysis.generator.limits import STOLEN_SHARE
 from loadsim.analysis.probes.resources import HOST, kind_of
 from loadsim.analysis.summary import Summary
@@ -211,7 +211,9 @@ class CampaignRun:
             nearest=nearest_to_failure(summary.criteria, result),
             broken=bool(verdict.faults)
             or any(
-                criterion.limits.get("max") == 0 and bool(criterion.figure) and judged(criterion, verdict.ended_early)
+                criterion.limits.get("max") == 0
+                and bool(criterion.figure)
+                and may_judge(criterion, verdict.ended_early)
                 for criterion in summary.criteria
                 if result not in (GENERATOR, VOID)
             ),

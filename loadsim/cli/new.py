@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from loadsim.analysis.score import FEW_HITS
+from loadsim.analysis.score import PROVISIONAL_HITS
 from loadsim.cli.options import whole
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import is_loopback
@@ -134,7 +134,7 @@ def run_new(args: argparse.Namespace) -> int:
         variable=PASSWORD_VARIABLE,
         allow="" if is_loopback(args.host) else ALLOWED.format(**answers),
         probes=SAMPLED_HERE if is_loopback(args.host) else SAMPLED_THERE.format(**answers),
-        few_hits=FEW_HITS,
+        few_hits=PROVISIONAL_HITS,
         file=file,
         tls=args.tls,
         # A log-on name that is an address contains the domain.

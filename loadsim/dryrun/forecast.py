@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import sqrt
 
-from loadsim.analysis.score import FEW_HITS
+from loadsim.analysis.score import PROVISIONAL_HITS
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity
@@ -36,8 +36,8 @@ def forecast(scenario: Scenario, load: PlannedLoad | None) -> tuple[Finding, ...
     valid = not findings
     if valid and (near := _fewer(planned, limits.hits + MARGIN * sqrt(limits.hits))):
         findings.append(replace(_few(Code.FEW_PLANNED, near, limits.hits), severity=Severity.WARNING))
-    if valid and (few := _fewer(planned, FEW_HITS)):
-        findings.append(_few(Code.EXPECT_PROVISIONAL, few, FEW_HITS))
+    if valid and (few := _fewer(planned, PROVISIONAL_HITS)):
+        findings.append(_few(Code.EXPECT_PROVISIONAL, few, PROVISIONAL_HITS))
     if none := tuple(task for task, count in planned.items() if not count):
         findings.append(finding(Code.NONE_PLANNED, tasks=none))
     if valid and run.mode != STRESS and run.window_s < SHORTEST_WINDOW_S:

@@ -21,7 +21,8 @@ class Finding:
 
     `values` has one for each field of the code's sentence; units are in their names. `where` is a run, client, engine,
     task or driver; "" if the finding is about none. `severity` is the code's, unless lowered: the generator's limits
-    are only warnings on the embedded server. Raises `ValueError` if the values do not match the sentence's fields.
+    are only warnings on the embedded server and in stress mode. Raises `ValueError` if the values do not match the
+    sentence's fields.
     """
 
     code: Code

@@ -41,7 +41,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """True if all criteria were met."""
+        """True if nothing was missed: all criteria were met, and the server broke no rule."""
         return not self.of(Severity.MISSED)
 
     @property

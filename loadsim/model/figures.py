@@ -1,10 +1,12 @@
-"""The record of a run's figures. A new figure is added here: a field, its docstring, and what computes it.
+"""The record of a run's figures. A new figure is a field here, and what computes it, in `analysis`.
 
-Everything else about a figure follows from its field. Its name is its key in `score.json`, in this order, and its name
-in criteria; the end of the name is its unit (`findings.formats.unit_of`). The docstring is its meaning in the
-reference, and may stand for the fields above it, too. Each number may be a criterion, unless the field is marked.
+The field's name is its key in `score.json`, in this order, and its name in criteria; the name's end is its unit
+(`findings.formats.unit_of`). Its docstring is its meaning in the reference, and may cover the fields above it. Any
+number may be a criterion, unless its field is marked, or is in a list without names (`scenario.criteria.figures`).
+A line in a report is added by hand (`report.answer_facts`, `report.answer_tables`, `report.one_run`); so is a new
+unit (`findings.formats`, `scenario.criteria._LIMITS`).
 
-Times are in milliseconds, `math.inf` where an awaited event never came. `analysis` computes the figures.
+Times are in milliseconds, `math.inf` where an awaited event never came.
 """
 
 from __future__ import annotations
@@ -263,14 +265,14 @@ class Delivery:
     accepted: float
     """Messages that the server accepted in the window, for each recipient."""
     delivered: float
-    """Accepted messages that reached the mailbox."""
+    """Accepted messages that their recipients have seen."""
     found: float
     """Delivered messages that no waiting session was notified of."""
     undelivered: float
     """Accepted messages that were not delivered by the end of the run."""
     unwatched: float
-    """Accepted messages whose recipient's engine or log is missing, or no longer waited; neither delivered nor
-    undelivered."""
+    """Accepted messages whose recipient's engine or log is missing, no longer waited, or could not look at the end;
+    neither delivered nor undelivered."""
     early: float
     earliest_ms: float | None
     """Messages that appeared before they were accepted, because of the server or of clocks: they count as 0 ms; the
@@ -285,7 +287,8 @@ class Delivery:
     """In the whole run: stored messages found missing, or without a part or flag ([what must be
     there](tasks.md#what-must-be-there)); `null` if, without an audit, `unlisted` is above 1 % of what was stored."""
     unlisted: float
-    """In the whole run: stored messages that their users did not list again before its end; they may be there."""
+    """In the whole run: stored messages that their users did not list again before its end, and accepted ones whose
+    recipients could not look; they may be there."""
     altered: float
     """In the whole run: messages of which users fetched a text or file that has other bytes than were sent."""
     left_out: float

@@ -18,8 +18,8 @@ FAILURES = ("refused", "lost", "timeout")
 WITH_KIND = (*FAILURES, GENERATOR)
 """The outcomes whose records have a kind of error."""
 
-PROCESS_INBOX, NO_SESSION = "PROCESS INBOX", "NO SESSION"
-SPANS = (PROCESS_INBOX, NO_SESSION)
+PROCESS_INBOX_SPAN, NO_SESSION = "PROCESS INBOX", "NO SESSION"
+SPANS = (PROCESS_INBOX_SPAN, NO_SESSION)
 """Names of task records that span several tasks and are not counted as tasks.
 
 PROCESS INBOX is one whole processing of the Inbox, from its due time to the end of its last task. NO SESSION is a

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from loadsim.analysis.criteria import Result, judged
+from loadsim.analysis.criteria import Result, may_judge
 from loadsim.findings.formats import duration
 from loadsim.model.figures import ClientFigures, CommandFigures, DriverFigures, TaskFigures
 from loadsim.model.terms import WITHOUT_WINDOW, Window
@@ -149,7 +149,7 @@ def criteria_tables(results: Sequence[Result], ended_early: bool = False, valid:
             if any(result.figure != worst.figure for result in group):
                 found += f" ({worst.name.rpartition('.')[0].removeprefix('tasks.')}, the worst)"
             found += f"; {len(misses)} missed" if len(misses) > 1 else ""
-        known = any(judged(result, ended_early) for result in misses) if misses else valid
+        known = any(may_judge(result, ended_early) for result in misses) if misses else valid
         rows.append((name, found, wanted, (MISSED if misses else MET) if known else UNJUDGED))
     columns = (Column("Criterion"), Column("Found"), Column("Wanted"), Column("Result"))
     met = tuple(row for row in rows if row[-1] == MET)

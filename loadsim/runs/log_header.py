@@ -54,7 +54,8 @@ SUBMITTING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
 def is_audited(workload: Workload, load: PlannedLoad | None, most: int = MOST_MESSAGES) -> bool:
     """Return whether the mail of a run is audited: as `run.audit` says, or by default.
 
-    The default is yes if the plan has at most `most` messages and no tasks of plug-ins, which are not recorded.
+    The default is yes if the plan has at most `most` messages and no tasks of plug-ins, which are not recorded. A
+    cluster's run is audited only if `run.audit` says so.
     """
     scenario = workload.scenario
     if scenario.audit is not None or load is None or scenario.plugin_tasks:

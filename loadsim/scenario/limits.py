@@ -53,7 +53,7 @@ class Limits:
     drain_s: Duration = 30.0
     """Longest wait after that for mail in transit."""
     generator: GeneratorLimits = field(default_factory=GeneratorLimits)
-    """Limits of the load generator; on the embedded server, they only warn."""
+    """Limits of the load generator; on the embedded server and in stress mode, they only warn."""
 
     def in_header(self) -> dict[str, float | None]:
         """Return the limits of a valid run by their names in a log's header; None means off."""

@@ -82,7 +82,7 @@ class AuditRecord(NamedTuple):
     def document(self) -> dict[str, Any]:
         return self._asdict() | {"findings": [fault.document for fault in self.findings]}
 
-    def judged(self, most_lost: float) -> list[Finding]:
+    def run_findings(self, most_lost: float) -> list[Finding]:
         """Return the findings for the run's verdict: one for all faults, and those on mail that was not judged.
 
         `most_lost` is the share of users whose loss only degrades a run.
@@ -123,7 +123,7 @@ class AuditRecord(NamedTuple):
 
     def exit_status(self, most_lost: float) -> int:
         """Return 3 if the audit is incomplete, 1 if it found a fault or too much is unknown, otherwise 0."""
-        severities = {finding.severity for finding in self.judged(most_lost)}
+        severities = {finding.severity for finding in self.run_findings(most_lost)}
         return 3 if Severity.INVALID in severities else 1 if Severity.MISSED in severities else 0
 
 

@@ -103,7 +103,7 @@ Bounds = Annotated[Mapping[str, float], _bounds]
 
 
 def _complete(criteria: Mapping[str, Bounds | None]) -> Mapping[str, Bounds | None]:
-    """Check that every built-in criterion is stated, so that logs of all versions are judged alike."""
+    """Check that every built-in criterion is stated: a log made before one was added is rejected."""
     stated = {re.sub(r"^by_protocol\.[^.]+\.", "", name) for name in criteria}
     if missing := next((name for name in DEFAULT if name not in stated), None):
         raise Wrong("limits, or null if off", None, missing)

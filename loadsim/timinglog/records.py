@@ -33,7 +33,7 @@ TASK = np.dtype(
         ("late_down_s", "<f4"),  # ... the session was down (server) ...
         ("late_generator_s", "<f4"),  # ... the generator was late
         ("user", "<u4"),
-        ("bytes", "<u4"),  # sent and received for this task
+        ("bytes", "<u4"),  # of all its commands, in both directions
         ("task", "<u2"),
         ("profile", "<u2"),
         ("protocol", "<u2"),

@@ -1,7 +1,8 @@
 """The mail that must be in a user's folders, compared with what the server lists.
 
 The problem: a server that loses mail looks fast, because its users have less to do. So each list that a user fetches
-anyway is compared with what must be in that folder; no command is added. Users have thousands of messages, and a list
+anyway is compared with what must be in that folder. Only LOGOFF adds commands: it lists the Inbox, and folders that
+were not listed since mail was put there. Users have thousands of messages, and a list
 shows the newest 50, so it would cost too much memory to keep all ids:
 
     _KnownFolder.held     the number of messages that must be there, without the `lost` ones, which were recorded
@@ -14,8 +15,9 @@ recent {n3.1}. BROWSE lists the folder, and the server says 5 EXISTS. All is wel
 empty again. With 4 EXISTS and no `n3.1`, that message is missing. With 4 EXISTS and `n3.1`, one of the start state is
 missing; its id is computed only now. A missing message is recorded once, and the next list need not have it.
 
-A list of more than 50 messages is a part. Its count still shows if some are missing, and its ids whether the recent
-ones are there. A whole list counts its own copies, so that a second copy of one message never stands for another.
+A list of more than 50 messages is a part. Its count still shows if some are missing, unless other mail has come
+meanwhile (only an audit tells), and its ids show whether the recent ones are there. A whole list counts its own copies,
+so that a second copy of one message never stands for another.
 
 `look` asks three questions of each list: what is missing, what is doubled, and what is foreign, which means that it
 belongs to another folder or user. It also records messages that are cut or have lost flags.

@@ -39,8 +39,7 @@ from typing import Any
 from loadsim.errors import GeneratorFailed, InboxRenumbered, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver, KeptLines
-from loadsim.model.records import GENERATOR, NO_SESSION
-from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX_SPAN
+from loadsim.model.records import GENERATOR, NO_SESSION, PROCESS_INBOX_SPAN
 from loadsim.model.terms import STRESS
 from loadsim.scenario.workload import PROCESS_INBOX
 from loadsim.users import tasks
