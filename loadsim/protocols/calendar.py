@@ -1,4 +1,4 @@
-"""A calendar kept in a mailbox: the schedule is one message in the folder Calendar, replaced at each change.
+"""A calendar kept in a mailbox: the schedule is one message in the Calendar folder, replaced with each change.
 
 LoadSim's clients treated their schedule file the same way. Any driver with a mailbox can use it; a CalDAV driver would
 bring its own.
@@ -42,7 +42,7 @@ class MailboxCalendar:
         await self.mailbox.open(INBOX)
 
     async def _list(self) -> Sequence[MessageRef]:
-        """Return loadsim's schedules, also of earlier runs. Raises `MailMissing`, once, if a stored one is gone."""
+        """Return loadsim's schedules, even of earlier runs. Raises `MailMissing` once if a stored one is gone."""
         headers = await self.mailbox.headers(CALENDAR, newest=None)
         schedules = [header.ref for header in headers if header.tag is not None]
         was_there, self._is_there = self._is_there, False

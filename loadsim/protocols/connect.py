@@ -1,7 +1,7 @@
 """TCP connections to an endpoint, from a user's local address.
 
-Each process looks a host up once. Otherwise thousands of users would query the name server at each connection, and
-tasks would include the wait.
+Each process looks up a host only once. Otherwise thousands of users would query the name server for each connection,
+and task times would include the wait.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 async def connect(
     make: Callable[[], P], endpoint: Endpoint, user: int, context: ssl.SSLContext | None, limit_s: float | None
 ) -> None:
-    """Connect a protocol for this user; with implicit TLS (RFC 8314), after a handshake of at most `limit_s`.
+    """Connect a protocol for this user. With implicit TLS (RFC 8314), the handshake may take `limit_s`.
 
     Raises `OSError`, of which `ssl.SSLError` is a subclass.
     """
@@ -110,8 +110,8 @@ async def _look_up(host: str) -> list[str]:
 def bound_socket(source: str) -> socket.socket:
     """Return a socket that will connect from this local address. Raises `OSError` if the address is not local.
 
-    Where it can, the system picks the port only when the socket connects. It then knows the destination, and can reuse
-    a port in use towards another one. Otherwise each port of an address serves a single connection.
+    If possible, the system picks the port only when the socket connects. It then knows the destination, and can reuse a
+    port that is in use for another one. Otherwise each port of an address serves a single connection.
     """
     sock = _socket(source)
     try:

@@ -79,10 +79,10 @@ class Guard:
 
 @contextmanager
 def failing_as(what: str, lost: str = "") -> Iterator[None]:
-    """Turn a timeout in this block into `ServerSilent`, and another failure into `ServerLost` of kind `lost`, or else
-    `what`.
+    """Turn a timeout in this block into `ServerSilent`, and any other failure into `ServerLost`.
 
-    A shortage on this machine becomes `GeneratorFailed`.
+    Failures without a kind of their own get `lost` or, if that is empty, `what`. A shortage on this machine becomes
+    `GeneratorFailed`.
     """
     try:
         yield

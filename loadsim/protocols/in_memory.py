@@ -49,7 +49,7 @@ SEEN = frozenset({Flag.SEEN})
 
 
 class MailInMemory(NamedTuple):
-    """The data kept of one message, shared by all mailboxes that hold it."""
+    """The data kept for one message, shared by all mailboxes that hold it."""
 
     sender: str
     to: tuple[str, ...]
@@ -166,7 +166,7 @@ class InMemoryDriver:
 
     Mail arrives at once, or when `post` calls `arrive`. With `post`, some users' mailboxes may be in another process.
 
-    `endpoints` returns a user's SMTP endpoint, which decides how often they connect, and which commands precede a
+    `endpoints` returns a user's SMTP endpoint, which determines how often they connect, and which commands precede a
     connection's first message. Without it, users send CONNECT and EHLO for each message.
 
     `mailbox_type` is the class of the mailboxes; a simulated faulty server has its own.
@@ -199,7 +199,7 @@ class InMemoryDriver:
     def initial(self, account: Account, folder: str, index: int) -> MailInMemory:
         """Return a message of the start state, with the subject and structure of its kind's sample.
 
-        A message of stated size gets that size's structure, assuming a header as long as the sample's.
+        A message of a stated size gets the structure for that size, assuming a header as long as the sample's.
         """
         initial = self.workload.initial(account.number, folder, index)
         sample = self._samples.get(initial.kind) or self._sample(initial)

@@ -1,4 +1,4 @@
-"""A connection's last lines as text, without passwords and message contents."""
+"""A connection's last lines as text, without passwords or message contents."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from loadsim.model.ports import Account, KeptLines
 from loadsim.protocols.sasl.masking import MASK, without_password
 
 KEPT_BYTES = 80
-"""The bytes kept of a line: longer lines are neither scanned nor copied, and a user's lines take 4 KB."""
+"""The bytes kept of each line: the rest is neither scanned nor copied, and a user's lines take 4 KB."""
 
 KEPT_LINES = 64
-"""The number of lines kept per user, counting the times of those sent."""
+"""The number of lines kept per user, counting the time of a sent line as another."""
 
 KEEPING_USERS = 100
 """The number of users per engine whose lines are kept. Each costs up to 9 KB, and 5% of their commands' CPU time."""
 
 MOST_TRACED_LINES = 20_000
-"""The most lines of a conversation that are written: about 3 MB, a Heavy user's day."""
+"""The most lines written of one conversation: about 3 MB, a Heavy user's day."""
 
 _LITERAL = re.compile(rb"\{(\d+)\+?\}\r\n")
 _LOG_ON = re.compile(rb"\A(\S+ LOGIN|\S+ AUTHENTICATE \S+|AUTH \S+) .*", re.DOTALL)
@@ -50,7 +50,7 @@ def keeping(lines: KeptLines, asked: Callable[[], Asked]) -> Callable[[bytes], N
 def _answering(line: bytes, asked: Asked) -> bytes:
     """Return a response without anything that may be message text.
 
-    If a server states a wrong length, the rest of a text follows where a response is due. So a line with an unknown tag
+    If a server states a wrong length, the rest of a text arrives where a response is due. So a line with an unknown tag
     is masked; during a FETCH, so is any untagged line with words.
     """
     if asked is None:
@@ -63,7 +63,7 @@ def _answering(line: bytes, asked: Asked) -> bytes:
 
 
 def unfinished(line: bytes, asked: Asked, account: Account) -> str:
-    """Return the beginning of an IMAP response that did not end in time, and its fault; "" if there is none."""
+    """Return the start of an IMAP response that did not end in time, and what is wrong with it; "" if there is none."""
     if not line:
         return ""
     is_bare = line.endswith(b"\n") and not line.endswith(b"\r\n")

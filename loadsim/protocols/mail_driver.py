@@ -1,4 +1,4 @@
-"""The driver for mailboxes over IMAP, with the scenario's submission, and the calendar in a folder."""
+"""The driver for mailboxes over IMAP, with the scenario's submission, and a calendar kept in a folder."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ IN_THE_ENGINE = "fake"
 """The driver whose mail system is inside the engine, out of reach of users in other engines."""
 
 ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib", "mapi")
-"""The built-in drivers that have only the default mail program."""
+"""The built-in drivers that support only the default mail program."""
 
 USUAL_NEEDS = ("imap", "smtp")
-"""The services that a driver needs unless its entry point has an attribute `needs`."""
+"""The services that a driver needs unless its entry point has a `needs` attribute."""
 
 TOGETHER = (frozenset(USUAL_NEEDS), frozenset({"mapi"}))
 """The services that one run may combine: users over MAPI do not recognise mail prepared over IMAP."""
@@ -81,7 +81,7 @@ def _needs(protocol: str) -> tuple[str, ...]:
 
 
 def check_protocols(scenario: Scenario) -> None:
-    """Raise `ConfigError` for a group without a driver, or whose driver needs a service that the server lacks."""
+    """Raise `ConfigError` if a group has no driver, or its driver needs a service that the server does not offer."""
     for index, group in enumerate(scenario.topology):
         if plugin("driver", group.protocol) is None:
             shown = with_nearest(group.protocol, [driver.name for driver in plugins("driver")])
@@ -114,7 +114,8 @@ def _without_programs(scenario: Scenario, index: int) -> ConfigError:
 
 
 def check_drivers(scenario: Scenario, services: Services) -> None:
-    """Raise `ConfigError` if a driver rejects these services, or lacks a planned task or its group's mail program.
+    """Raise `ConfigError` if a driver rejects these services, or does not support a planned task or its group's mail
+    program.
 
     The in-memory driver is not checked: it supports every task.
     """

@@ -42,7 +42,7 @@ class PerViewMailbox:
         self._on = True
 
     async def _session(self) -> Mailbox:
-        """Return the mailbox, after a log-on if this is the view's first command."""
+        """Return the mailbox, logging on first if this is the view's first command."""
         if not self._begun:
             await self.log_on()
         return self.mailbox
@@ -58,7 +58,7 @@ class PerViewMailbox:
                 raise
 
     def abandon(self) -> None:
-        """Close at once; only `log_on` makes a new session in this view."""
+        """Close at once; only `log_on` starts a new session in this view."""
         self._on = False
         self.mailbox.abandon()
 

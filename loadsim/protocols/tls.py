@@ -48,7 +48,7 @@ def handshakes_of(user: int) -> Iterator[None]:
 def remember(user: int, transport: asyncio.BaseTransport | None) -> None:
     """Keep a connection's TLS session, if it has a ticket or an id, for the user's next connection.
 
-    Call it after the first answer, with which tickets arrive.
+    Call it after the first answer, since tickets arrive with it.
     """
     secured = transport.get_extra_info("ssl_object") if transport is not None else None
     if isinstance(secured, ssl.SSLObject) and isinstance(secured.context, ResumingContext):
@@ -69,7 +69,7 @@ class TlsContexts:
         self._common = None if self._per_user else tls_context(endpoint)
 
     def of(self, account: Account) -> ssl.SSLContext | None:
-        """Return the context of a user; None without TLS. Raises `ConfigError` for an unreadable certificate."""
+        """Return a user's context; None without TLS. Raises `ConfigError` for an unreadable certificate."""
         if not self._per_user:
             return self._common
         if account.number not in self._own:

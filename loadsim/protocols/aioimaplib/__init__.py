@@ -1,4 +1,4 @@
-"""The driver `aioimaplib`: the mailbox of the driver `imap`, over the connections of that library.
+"""The `aioimaplib` driver: the `imap` driver's mailbox over that library's connections.
 
 docs/reference/drivers.md states what the library does, and what loadsim does itself.
 """

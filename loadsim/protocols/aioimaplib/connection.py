@@ -1,8 +1,8 @@
-"""One connection through aioimaplib: one command at a time, with limits, and a loss that every caller notices.
+"""One connection through aioimaplib, for one command at a time: each has limits, and each notices a lost connection.
 
 The library sends all commands and reads all responses. It is fed whole responses, since it recurses once per line.
-loadsim parses the same responses itself, as the library's lines have lost parts of their values. The library does not
-report a lost connection to its callers, so each call also waits for that.
+loadsim parses the same responses itself, since the library's lines are missing parts of some values. The library does
+not report a lost connection to its callers, so each call also watches for that.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
 library.Commands.setdefault("UNSELECT", library.Cmd("UNSELECT", (library.SELECTED,), library.Exec.is_sync))
-"""The mailbox's only command that is missing from the library's table (RFC 9051 section 6.4.2)."""
+"""The only command of the mailbox that the library's table does not have (RFC 9051 section 6.4.2)."""
 
 RESPONSE_BYTES = 2048
-"""A response's weight on top of its bytes: it takes about 40 us, and the library keeps its lines."""
+"""A response's weight beyond its bytes: reading it takes about 40 us, and the library keeps its lines."""
 
 MOST_COPIED_BYTES = 256 << 20
 """The limit on a response's bytes times its literals: at each literal, the library recurses and copies the rest."""
@@ -68,7 +68,7 @@ class _ImapProtocol(library.IMAP4ClientProtocol):
         super().send(line, cast(str, scrub))
 
     def read(self, response: bytes) -> None:
-        """Let the library read a whole response. Raises `ProtocolError` if it cannot, or expects more."""
+        """Have the library read a whole response. Raises `ProtocolError` if it cannot, or expects more."""
         literals, at = 0, 0
         while mark := _LITERAL.search(response, at):
             literals, at = literals + 1, mark.end() + int(mark[1])
@@ -135,7 +135,7 @@ class LibraryConnection:
             return self._greeting.result()
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Send STARTTLS, which the library lacks, and perform the handshake (RFC 9051 section 6.2.1)."""
+        """Send STARTTLS, which the library does not offer, and perform the handshake (RFC 9051 section 6.2.1)."""
         await self.send("STARTTLS")
         self._check()
         protocol = self._protocol
@@ -237,7 +237,7 @@ class LibraryConnection:
                     task.cancel()
                     await asyncio.wait((task,))
                 if not task.cancelled():
-                    task.exception()  # retrieved, as asyncio would complain
+                    task.exception()  # retrieved, or asyncio would complain
 
     def _answer(self, command: ImapCommand, task: asyncio.Future[Any]) -> Answer:
         """Return the answer to a command whose call has ended. Raises `TaskFailed`."""
@@ -258,7 +258,7 @@ class LibraryConnection:
         return Answer(tagged, command.data.responses)
 
     async def _call(self, command: ImapCommand, arguments: Sequence[Argument]) -> None:
-        """Call the library for a command; its result is not used."""
+        """Have the library run a command; its result is not used."""
         protocol = self._protocol
         words = [argument.decode() for argument in arguments if isinstance(argument, bytes)]
         match command.name:
@@ -285,7 +285,7 @@ class LibraryConnection:
                 await protocol.execute(library.Command(verb, protocol.new_tag(), *words, prefix=prefix))
 
     async def _begin_idle(self, command: ImapCommand) -> None:
-        """Send IDLE; return at the server's "+"."""
+        """Send IDLE, and wait for the server's "+"."""
         protocol = self._protocol
         command.future = asyncio.get_running_loop().create_future()
         idle = library.IdleCommand(protocol.new_tag(), protocol.idle_queue)
@@ -309,7 +309,7 @@ class LibraryConnection:
             check_answer(self._wire.weight - self._before if waits else 0)
 
     def _read(self, raw: bytes) -> Response | None:
-        """Let the library read a response other than the greeting. Return the response's values."""
+        """Have the library read a response other than the greeting. Return the response's values."""
         if self._greeting.done():
             self._protocol.read(raw)
         return parse(raw)
@@ -334,7 +334,7 @@ class LibraryConnection:
             self.on_response(response)
 
     def _greet(self, response: Response) -> None:
-        """Take the greeting instead of the library, which would send CAPABILITY at once."""
+        """Read the greeting here, since the library would send CAPABILITY at once."""
         if not isinstance(response, Condition) or response.status not in ("OK", "PREAUTH", "BYE"):
             raise ProtocolError("IMAP greeting", "expected OK, PREAUTH or BYE")
         if response.status == "BYE":

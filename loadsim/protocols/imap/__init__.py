@@ -1,18 +1,18 @@
-"""The driver `imap`: loadsim's own IMAP client, the scenario's submission, and the calendar in a folder.
+"""The `imap` driver: loadsim's own IMAP client, the scenario's submission, and a calendar kept in a folder.
 
     names, commands        names and arguments as bytes
     sets, responses        the responses that a server can send, as values
     values, grammar        the parser of one whole response
     wire                   whole responses from the stream
     under_way              a command with its answer
-    states                 what may be sent and answered when
+    states                 what may be sent or answered, and when
     known_state, state_rules
                            what sessions know, and the rules that responses must obey
     connection             a socket, the commands under way, time limits
     authenticate           greeting, TLS, authentication, capabilities
-    folder_names           the server's names of folders, and loadsim's
+    folder_names           the server's folder names, and loadsim's
     session                the open folder and its new mail, across lost and new connections
-    reading, mailbox       the port: commands and answers as values of mail
+    reading, mailbox       the port: its calls as commands, and their answers as its values
     requests, header_lists, whole_message, several_connections
                            what differs between mail programs
 

@@ -24,7 +24,7 @@ LOGINDISABLED = "LOGINDISABLED"
 """The capability (RFC 9051 section 6.2.3), and the kind of failure if it rules out every method."""
 
 LONGEST_INITIAL_BYTES = 8000
-"""The longest initial response in AUTHENTICATE's line, which RFC 7162 section 4 keeps below 8192 octets."""
+"""The longest initial response on AUTHENTICATE's line, which RFC 7162 section 4 keeps below 8192 octets."""
 
 
 async def log_on(connection: ImapConnection, endpoint: Endpoint, context: ssl.SSLContext | None) -> frozenset[str]:
@@ -92,7 +92,7 @@ async def _authenticate(
             raise
         raise ServerRefused(
             f"{refused.kind}, {LOGINDISABLED}", refused.line
-        ) from None  # it may cover AUTHENTICATE, too
+        ) from None  # it may also cover AUTHENTICATE
 
 
 async def _exchange(connection: ImapConnection, dialogue: Dialogue) -> None:

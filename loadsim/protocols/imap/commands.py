@@ -28,7 +28,7 @@ Argument = bytes | Literal
 
 
 def astring(text: str) -> Argument:
-    """Return a string as the shortest of atom, quoted string and literal (RFC 9051 section 9, astring)."""
+    """Return a string in its shortest form: atom, quoted string or literal (RFC 9051 section 9, astring)."""
     raw = text.encode()
     if _ATOM.fullmatch(raw) and raw.upper() != b"NIL":
         return raw
@@ -59,7 +59,7 @@ def date_time(at_us: int) -> bytes:
 
 
 def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
-    """Yield sets of these numbers, with neighbours as ranges, each set short enough for one command."""
+    """Yield these numbers as sets, each short enough for one command; neighbours become ranges."""
     pieces: list[bytes] = []
     length = 0
     for first, last in NumberSet.of([(number, number) for number in numbers]).ranges:

@@ -2,7 +2,7 @@
 
 Commands may be sent while others are under way. Untagged data goes to each command under way that may have asked for
 its kind, as the protocol does not state which command it answers (RFC 9051 section 5.5). Callers pick out their own
-data; the rest is dropped. `states` has the states in which commands are held back.
+data; the rest is dropped. `states` defines when commands are held back.
 
 Every command ends within its time limit, with an answer or a `TaskFailed`. An exception while reading an answer ends
 the connection, and with it each command under way.
@@ -40,7 +40,7 @@ from loadsim.protocols.tls import handshakes_of, remember
 BEGUN = states.TRANSITIONS[states.READY]
 
 RESPONSES_A_TURN = 32
-"""The most responses that a connection reads in one turn of the loop, in about a millisecond."""
+"""The most responses that a connection reads in one turn of the loop, which takes about a millisecond."""
 
 SHORT_BYTES = 4096
 """All responses in pieces of up to this size are read in one turn."""
@@ -56,7 +56,7 @@ with a tag. Above it the session ends, as a server can send 933 MB within eight 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Connection(asyncio.Protocol):
-    """A connection, even before it is made and after its end.
+    """A connection, from before it is made until after its end.
 
     `on_response` gets each untagged response at once, in order; `on_lost` gets the connection's failure. `close` and
     `abort` do not call `on_lost`. Errors never show the account's password.
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
         self._state = BEGUN.get("literal" if command.pieces else command.name, states.READY)
 
     def _start(self, command: ImapCommand, data: bytes) -> None:
-        """Write a command's first bytes, and start its time."""
+        """Write a command's first bytes, and start timing it."""
         assert self._transport is not None
         command.since_ns, command.sent_bytes = self.observer.now(), len(data)
         command.deadline_s = self._loop.time() + self.limit_s
@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
             check_answer(self._wire.weight - first.since_weight)
 
     def _take_some(self, responses: Iterator[Response], full: bool = False, paused: bool = False) -> None:
-        """Read `RESPONSES_A_TURN` responses; continue in the loop's next turn if there are or may be more.
+        """Read `RESPONSES_A_TURN` responses, and continue in the loop's next turn if there may be more.
 
         Reading from the socket pauses until then.
         """
@@ -439,7 +439,7 @@ class Connection(asyncio.Protocol):
         self._report(command, "ok" if refused is None else "refused")
         if self.check is not None:
             self.check(tagged)
-        # What follows from it.
+        # Its consequences.
         if refused is not None and future is None and command.name != "DONE":
             self._fail(refused)
         elif self._bye is not None and command.name != "LOGOUT" and not self._unanswered():
@@ -496,7 +496,7 @@ def check_answer(taken_bytes: int) -> None:
 
 
 def refusal(command: str, tagged: Tagged, account: Account) -> ServerRefused:
-    """Return the failure for NO or BAD to a command, by its registered response code."""
+    """Return the failure for a command answered with NO or BAD, by its registered response code."""
     kind, code = (f"[{tagged.code.kind}] ", f"[{tagged.code.name}] ") if tagged.code else ("", "")
     line = without_password(f"{tagged.status} {code}{tagged.text}", account)
     return ServerRefused(f"{tagged.status} {kind}{command}", line)

@@ -15,7 +15,7 @@ from loadsim.protocols.imap.under_way import Answer
 
 
 class ImapConnection(Protocol):
-    """A connection, even before it is made and after its end. `connection.Connection` documents each method."""
+    """A connection, from before it is made until after its end. `connection.Connection` documents each method."""
 
     account: Account
     failure: TaskFailed | None

@@ -1,6 +1,6 @@
 """Folder names: loadsim's and the server's (RFC 2342, RFC 6154, RFC 9051 section 6.3.10).
 
-    name on the server   "INBOX.Sent.2026"   begins with the prefix of the personal namespace, has its separator
+    name on the server   "INBOX.Sent.2026"   has the personal namespace's prefix and separator
     path                 "Sent/2026"         below the prefix, with "/" between the levels; INBOX is "INBOX"
     folder               "Sent Items"        the name in users, profiles and start states
 
@@ -26,7 +26,7 @@ ASIDE = "%="
 """Precedes a path or folder whose plain name is taken: INBOX below a prefix; "Sent Items" if sent mail is in "Sent"."""
 
 _SPECIAL_USES = ((SENT_ITEMS, "\\sent"), (DELETED_ITEMS, "\\trash"))
-"""The special uses (RFC 6154 section 2) that loadsim's folders have. Users write no drafts."""
+"""The special uses (RFC 6154 section 2) of loadsim's folders. Users write no drafts."""
 
 _VIEWS = frozenset({"\\all", "\\flagged", "\\important"})
 """The special uses of folders that show other folders' messages (RFC 6154 section 2, RFC 8457 section 3)."""
@@ -39,9 +39,9 @@ Ask = Callable[..., Awaitable[Sequence[Response]]]
 class FolderNames:
     """One account's folder names.
 
-    All names on the server except INBOX begin with `prefix`; `separator` is None without a hierarchy. `others` are the
-    prefixes of other users' and of shared folders; `views` are folders that show other folders' messages. `own` has the
-    folders whose paths differ from their names, with the paths.
+    All names on the server except INBOX begin with `prefix`; `separator` is None without a hierarchy. `others` has the
+    prefixes of other users' and shared folders; `views` are folders that show other folders' messages. `own` pairs
+    folders with their paths if these differ from the names.
     """
 
     prefix: str = ""
@@ -51,7 +51,7 @@ class FolderNames:
     views: frozenset[str] = frozenset()
 
     def on_server(self, folder: str) -> str:
-        """Return the server's name. Raises `ServerRefused` for a folder within another if there is no hierarchy."""
+        """Return the server's name. Raises `ServerRefused` for a nested folder if there is no hierarchy."""
         return _name_on_server(self, folder)
 
     def folder(self, name: str) -> str | None:
@@ -100,7 +100,7 @@ def _folder_named(names: FolderNames, name: str) -> str | None:
     below = name.removeprefix(names.prefix)
     if name in names.views or not below or not name.startswith(names.prefix):
         return None
-    # Of two matching namespaces, the one with the longer prefix has the folder.
+    # If two namespaces match, the folder is in the one with the longer prefix.
     if any(len(prefix) > len(names.prefix) and name.startswith(prefix) for prefix in names.others):
         return None
     levels = [below] if names.separator is None else below.split(names.separator)
@@ -111,7 +111,7 @@ def _folder_named(names: FolderNames, name: str) -> str | None:
 async def read_names(ask: Ask, offered: Container[str], settings: FolderSettings) -> FolderNames:
     """Ask the server for an account's namespaces (RFC 2342) and its folders' special uses (RFC 6154).
 
-    `offered` are the server's capabilities. If it offers neither, or refuses, the settings decide.
+    `offered` are the server's capabilities. If it offers neither, or refuses, only the settings count.
     """
     namespaces: Namespaces | None = None
     entries: list[ListEntry] = []
@@ -129,21 +129,21 @@ async def read_names(ask: Ask, offered: Container[str], settings: FolderSettings
 
 
 def views_in(entries: Iterable[ListEntry]) -> frozenset[str]:
-    """Return the names on the server of listed folders that show other folders' messages."""
+    """Return the server's names for listed folders that show other folders' messages."""
     return frozenset(entry.name for entry in entries if entry.attributes & _VIEWS)
 
 
 def uses_in(entries: Iterable[ListEntry]) -> list[tuple[str, str]]:
-    """Return the names on the server of listed folders with special uses, each with its use."""
+    """Return the server's names for listed folders with special uses, each with its use."""
     return [(entry.name, use) for entry in entries for _, use in _SPECIAL_USES if use in entry.attributes]
 
 
 @lru_cache(maxsize=64)
 def names_of(settings: FolderSettings, namespaces: Namespaces | None, uses: Iterable[tuple[str, str]]) -> FolderNames:
-    """Return the names according to the settings or, where these leave it open, to the server.
+    """Return the names from the settings or, where these leave them open, from the server.
 
-    `namespaces` is None without NAMESPACE; `uses` are names on the server and their special uses, in lower case.
-    Accounts with equal names share the result.
+    `namespaces` is None without NAMESPACE; `uses` pairs the server's names with special uses, in lower case. Accounts
+    with equal names share the result.
     """
     personal = namespaces.personal[0] if namespaces is not None and namespaces.personal else Namespace("", SEPARATOR)
     prefix = personal.prefix if settings.prefix is None else settings.prefix

@@ -406,7 +406,7 @@ def _value(raw: bytes, at: int) -> tuple[Value, int]:
 def _plain_envelope(match: re.Match[bytes]) -> Envelope:
     """Parse an envelope without escapes and literals, as nearly all are, several times faster than `envelope_of`.
 
-    From, Sender and Reply-To are usually equal, and then parsed once.
+    From, Sender and Reply-To are usually equal, and are then parsed only once.
     """
     parsed: dict[bytes, tuple[Address, ...]] = {b"NIL": ()}
     lists: list[tuple[Address, ...]] = []
@@ -419,7 +419,7 @@ def _plain_envelope(match: re.Match[bytes]) -> Envelope:
 
 _CONDITIONS = frozenset({b"OK", b"NO", b"BAD", b"BYE", b"PREAUTH"})
 _UNUSED = frozenset({b"FLAGS", b"ENABLED", b"ID", b"VANISHED", b"QUOTAROOT"})
-"""Responses that loadsim does not use, of commands and extensions that it does use."""
+"""Responses that loadsim ignores, although it uses the commands and extensions that they belong to."""
 
 _DATA: Mapping[bytes, Callable[[bytes, int], Response]] = {
     b"CAPABILITY": lambda raw, at: Capability(capabilities_of(raw[at:])),

@@ -1,4 +1,4 @@
-"""Lists of headers as mail programs fetch them, with or without a cache of headers by folder."""
+"""Lists of headers as mail programs fetch them, with or without a header cache per folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HeaderCache:
     _folders: dict[str, tuple[int, dict[int, Header]]] = field(default_factory=dict)
 
     def of(self, folder: str, validity: int) -> dict[int, Header]:
-        """Return the headers of a folder by UID; none if its UIDVALIDITY has changed."""
+        """Return a folder's headers by UID; none if its UIDVALIDITY has changed."""
         known, headers = self._folders.get(folder, (validity, {}))
         if known != validity or folder not in self._folders:
             headers = {}
@@ -40,7 +40,7 @@ class HeaderCache:
         return headers
 
     def compared(self, folder: str, validity: int, flags: Mapping[int, frozenset[Flag]]) -> dict[int, Header]:
-        """Update a folder's headers from the flags of all messages; drop those gone. Return them by UID."""
+        """Update a folder's headers from all messages' flags; drop those without a message. Return the rest by UID."""
         headers = self.of(folder, validity)
         for uid, header in list(headers.items()):
             if uid not in flags:
@@ -59,7 +59,7 @@ class HeaderLists:
     cache: HeaderCache | None
 
     async def newest(self, connection: ImapConnection, folder: str, newest: int | None) -> Sequence[Header]:
-        """FETCH of the last sequence numbers (RFC 9051 section 6.4.5), or of flags and what the cache lacks."""
+        """FETCH of the last sequence numbers (RFC 9051 section 6.4.5), or of flags and the headers not in the cache."""
         if self.cache is not None:
             return await self._compared(connection, folder, newest)
         first = max(1, self.session.count - newest + 1) if newest is not None else 1
@@ -73,7 +73,7 @@ class HeaderLists:
         return headers if newest is None else headers[-newest:]
 
     async def arrived(self, connection: ImapConnection, reopen: bool) -> Sequence[Header]:
-        """UID FETCH in the Inbox of messages not listed yet or, with `reopen`, not there at first (RFC 9051 6.4.9)."""
+        """UID FETCH of Inbox messages not listed yet or, with `reopen`, not there at first (RFC 9051 6.4.9)."""
         arrivals = self.session.arrivals
         first = arrivals.first_uid if reopen else arrivals.next_uid
         if self.cache is not None:
@@ -149,9 +149,9 @@ class HeaderLists:
 
 
 async def portions(data: list[Response]) -> AsyncIterator[list[Response]]:
-    """Yield an answer's responses in order, in portions, with a turn of the loop for other work in between.
+    """Yield an answer's responses in order, in portions, leaving the loop a turn for other work in between.
 
-    The list is emptied on the way, as freeing a hundred thousand responses at once would take long, too.
+    The list is emptied on the way, as freeing a hundred thousand responses at once would also take long.
     """
     data.reverse()
     while data:

@@ -1,11 +1,11 @@
 """A user's mailboxes as their sessions know them, from commands sent and responses received. No I/O.
 
 The problem: a server contradicts itself only if a response denies what an earlier one made certain. That is rarely
-obvious. Responses to several commands mix, message numbers shift with each EXPUNGE, and two of a user's sessions may
-see the same mailbox at different ages: a server may show an open mailbox as it was (RFC 9051 section 5.2). A check that
-took every difference for a fault would accuse every good server.
+obvious. Responses to several commands are interleaved, message numbers shift with each EXPUNGE, and two of a user's
+sessions may see the same mailbox as of different times: a server may show an open mailbox as it was (RFC 9051 section
+5.2). A check that took every difference for a fault would accuse every good server.
 
-So each fact has an age. `tick` counts the commands of all the user's sessions, when sent and when ended:
+So each fact has an age. `tick` counts the commands of all the user's sessions, once when sent and once when ended:
 
     session A                                   session B                       tick
     a1 SELECT INBOX                                                             1
@@ -21,7 +21,7 @@ answer would have to show the flag; so would one to B after another SELECT. `Ope
 `state_rules` applies it before it reports a contradiction.
 
 Three classes hold what is known. `KnownMailbox` is a mailbox as known to all sessions, by UID: each message's fixed
-facts, the flags stored, and the removals asked for. `OpenMailbox` is one session's view: which number has which UID.
+facts, the flags stored, and the removals requested. `OpenMailbox` is one session's view: which number has which UID.
 `Sent` is a command under way, with the state when it was sent, to which its answer may refer. `KnownSession` takes each
 line: `send` for commands, `take` for responses, `end` for tagged ones; the rules are applied to an event before `take`.
 
@@ -45,7 +45,7 @@ from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetche
 from loadsim.protocols.imap.sets import NumberSet
 
 MOST_MESSAGES = 10_000
-"""The most messages in a mailbox that is checked, and the most remembered of one."""
+"""The most messages in a checked mailbox, and the most remembered per mailbox."""
 
 MOST_APPENDED = 16
 """The most messages in one APPEND."""
@@ -70,9 +70,9 @@ _OF_MESSAGES = _REMOVES | {"FETCH", "UID FETCH", "UID STORE", "UID COPY"}
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A command under way. `numbers` are its messages', `target` is the mailbox that it names, if any.
+    """A command under way. `numbers` are those of its messages, `target` is the mailbox that it names, if any.
 
-    `next_uid` is the lowest UID that a new message there could get when the command was sent.
+    `next_uid` is the lowest UID that a new message in `target` could get when the command was sent.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class KnownMessage:
-    """A message's fixed facts, and the flags stored."""
+    """A message's fixed facts, and its stored flags."""
 
     fixed: dict[str, Hashable] = field(default_factory=dict)
     flags: dict[str, Learnt] = field(default_factory=dict)
@@ -105,15 +105,15 @@ class KnownMessage:
 
 @dataclass(slots=True, eq=False)
 class KnownMailbox:
-    """A mailbox as known to all of the user's sessions. UIDs that a session has asked to remove may go at any time."""
+    """A mailbox as known to all of the user's sessions. UIDs that a session asked to remove may vanish at any time."""
 
     name: str
     validity: int = 0
     next_uid: int = 0
     messages: dict[int, KnownMessage] = field(default_factory=dict)
-    asked: dict[int, int | None] = field(default_factory=dict)  # with the ticks of the OKs to their removal
+    asked: dict[int, int | None] = field(default_factory=dict)  # with the ticks of the OKs for their removal
     moved: dict[int, Learnt] = field(default_factory=dict)  # UIDs, by MOVE
-    due: dict[int, int] = field(default_factory=dict)  # UIDs of COPYUID and APPENDUID, with the ticks of the OKs
+    due: dict[int, int] = field(default_factory=dict)  # UIDs from COPYUID and APPENDUID, with the ticks of the OKs
     gone: dict[int, int] = field(default_factory=dict)  # UIDs, with the ticks before their EXPUNGE
 
     def message(self, uid: int) -> KnownMessage:
@@ -124,7 +124,7 @@ class KnownMailbox:
 
 @dataclass(slots=True, eq=False)
 class OpenMailbox:
-    """An open mailbox as one session sees it. `uids` has the UID of each message, or 0."""
+    """An open mailbox as one session sees it. `uids` has the UID of each message, 0 if unknown."""
 
     mailbox: KnownMailbox
     since: int
@@ -144,14 +144,14 @@ class OpenMailbox:
         return [uid for uid in self.known for first, last in numbers.ranges if first <= uid <= last]
 
     def knew(self, learnt: Learnt, asked: int) -> bool:
-        """Return whether a fact must show in the answer to a command sent at the tick `asked`."""
+        """Return whether the answer to a command sent at the tick `asked` must reflect a fact."""
         tick, since = learnt
         return tick < (asked if since == self.since else self.since)
 
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """Everything that a user's sessions know. `silent` counts IDLEs that missed mail which the next command found."""
+    """Everything that a user's sessions know. `silent` counts IDLEs that missed mail found by the next command."""
 
     checks: StateChecks
     user: int
@@ -161,7 +161,7 @@ class Known:
     silent: int = 0
 
     def mailbox(self, argument: bytes, again: bool = False) -> KnownMailbox:
-        """Return the mailbox by its name in a command; with `again`, a new one, as UIDVALIDITY has changed."""
+        """Return the mailbox that a command names; with `again`, a new one, since its UIDVALIDITY has changed."""
         key = b"INBOX" if argument.upper() == b"INBOX" else argument
         if again or key not in self.mailboxes:
             self.mailboxes[key] = KnownMailbox(printable(decode_name(key.decode("ascii", "replace").strip('"'))))
@@ -206,7 +206,7 @@ class KnownSession:
             self._about(sent, self.view, first, second + b" " + rest)
 
     def _about(self, sent: Sent, view: OpenMailbox, numbers: bytes, rest: bytes) -> None:
-        """Take a command about messages of the open mailbox."""
+        """Take a command about messages in the open mailbox."""
         try:
             sent.numbers = numbers_of(numbers.decode().replace("*", str(LARGEST_NUMBER)))
         except ProtocolError:  # beyond the largest UID, which a server may assign
@@ -251,7 +251,7 @@ class KnownSession:
             return
         idles = any(sent.name == "IDLE" for sent in self.under_way.values())
         self.known.announced += messages > len(view.uids) and idles and self.before is None
-        if messages < len(view.uids):  # which ones are gone is unknown
+        if messages < len(view.uids):  # it is unknown which ones are gone
             view.uids.clear()
             view.known.clear()
             view.highest = (0, 0)
@@ -301,7 +301,7 @@ class KnownSession:
         mailbox.message(uid).fixed.update(fixed(fetched))
 
     def succeeded(self, tagged: Tagged) -> Sent | None:
-        """Return the command that ends, with its response code; None if it is refused."""
+        """Return the command that has ended, with its response code; None if it was refused."""
         sent = self.under_way.get(tagged.tag) if tagged.status == "OK" else None
         if sent is not None and tagged.code is not None:
             sent.codes[tagged.code.name] = tagged.code.arguments
@@ -361,7 +361,7 @@ class KnownSession:
     def found_silently(self, ended: Sent) -> bool:
         """Return whether a command found mail right after a long IDLE that announced none.
 
-        APPEND may find one message without fault, as users save mail just sent to a list that they are on.
+        APPEND may properly find one message: users save mail that they have just sent to a list they are on.
         """
         view = self.view
         if self.before is None or view is None or view is not ended.view or ended.name == "IDLE":
@@ -373,7 +373,7 @@ class KnownSession:
 def copied(sent: Sent) -> Iterator[tuple[int, NumberSet, NumberSet]]:
     """Yield UIDVALIDITY, new UIDs and old UIDs from COPYUID or APPENDUID (RFC 4315 section 3).
 
-    Codes with more UIDs than the command can have are skipped, as a server could fill the memory with them.
+    Codes with more UIDs than the command can have are skipped, since a server could fill memory with them.
     """
     most = max(sent.numbers.size, MOST_APPENDED)
     name = "APPENDUID" if sent.name == "APPEND" else "COPYUID" if sent.name in ("UID COPY", "UID MOVE") else ""

@@ -19,7 +19,7 @@ async def list_folder(session: ImapSession, folder: str) -> list[Stored]:
     """SELECT, and UID FETCH of flags and tags unless the folder is empty.
 
     If the server refuses that, or closes the connection, the messages are listed in ever smaller parts. A single
-    message that still fails is listed without tag and sender, like others' mail.
+    message that still fails is listed without tag and sender, like mail that is not loadsim's.
     """
     session.leave()
     with session as connection:

@@ -247,7 +247,7 @@ class ImapMailbox:
 
     @property
     def offer(self) -> ServerOffer:
-        """The capabilities after log-on, the method, and PERMANENTFLAGS."""
+        """The capabilities after log-on, the log-on method, and PERMANENTFLAGS."""
         connection = self.session.connection
         method = "" if connection is None else connection.method
         return ServerOffer(self.session.offered, method, self.session.lasting or "")
@@ -263,7 +263,7 @@ class ImapMailbox:
     async def status(self) -> dict[str, FolderStatus | None]:
         """LIST with STATUS (RFC 5819), or LIST and then a STATUS of each folder, all at once.
 
-        The open folder is closed first, as STATUS is for others (RFC 9051 section 6.3.11).
+        The open folder is closed first, as STATUS is meant for other folders (RFC 9051 section 6.3.11).
         """
         await self._leave()
         items = self._status_items
@@ -277,7 +277,7 @@ class ImapMailbox:
         else:
             folders = unknown = list(await self.folders())
             status = self._statuses((), folders)
-        # Dovecot 2.3 does not mark a deleted folder with folders in it \NonExistent, but refuses its STATUS.
+        # Dovecot 2.3 does not mark a deleted folder that contains others \NonExistent, but refuses its STATUS.
         parents = self._parents(folders)
         with self.session as connection:
             calls = [connection.send("STATUS", self.session.argument(folder), items) for folder in unknown]
@@ -292,7 +292,7 @@ class ImapMailbox:
         return status
 
     def _parents(self, folders: Sequence[str]) -> set[str]:
-        """Return those of these folders that contain others."""
+        """Return the folders among these that contain others."""
         paths = {self.path(folder): folder for folder in folders}
         above = {path[:at] for path in paths for at, letter in enumerate(path) if letter == SEPARATOR}
         return {folder for path, folder in paths.items() if path in above}
@@ -313,7 +313,7 @@ class ImapMailbox:
         return b"(UIDVALIDITY UIDNEXT MESSAGES UNSEEN%b)" % modseq
 
     async def _leave(self) -> None:
-        """Close the open folder by UNSELECT (RFC 9051 section 6.4.2), or else by a new session."""
+        """Close the open folder with UNSELECT (RFC 9051 section 6.4.2), or else by starting a new session."""
         if self.session.open is None:
             return
         if "UNSELECT" in self.session.offered:
@@ -338,8 +338,8 @@ class ImapMailbox:
     async def _status_of(self, folder: str, items: bytes) -> Mapping[str, int]:
         """STATUS (RFC 9051 section 6.3.11). Raises `ServerRefused` if the answer is missing.
 
-        The folder is closed first if it is open, since servers answer from the session's view of it; never by CLOSE,
-        which expunges.
+        An open folder is closed first, since servers answer from the session's view of it. CLOSE is never used, as it
+        expunges.
         """
         with self.session as connection:
             if self.session.open == folder:
@@ -355,7 +355,7 @@ class ImapMailbox:
         raise ServerRefused("STATUS without data", f"{folder}{_instead([answer])}")
 
     def keeps(self, flag: str) -> bool:
-        """Return whether PERMANENTFLAGS (RFC 9051 7.1) has the flag; without it, all flags are kept (6.3.2)."""
+        """Return whether PERMANENTFLAGS (RFC 9051 7.1) has the flag; if it is missing, all flags are kept (6.3.2)."""
         if self.session.lasting is None:
             return True
         lasting = self.session.lasting.lower().strip("()").split()
@@ -378,7 +378,7 @@ class ImapMailbox:
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
         """MULTIAPPEND (RFC 3502), or one APPEND after another; references as in `append`.
 
-        Each is awaited: James 3.8 takes a second message, if pipelined, for commands, and closes the connection.
+        Each is awaited: James 3.8 mistakes a pipelined second message for commands, and closes the connection.
         """
         folder = canonical(folder)
         refs: list[Ref | None] = []
@@ -460,7 +460,7 @@ class ImapMailbox:
                     store.take(refs[fetched.uid], fetched.sections.get(""))
 
     async def _opened_for(self, connection: ImapConnection, refs: Sequence[Hashable]) -> tuple[str, list[int]]:
-        """Open the folder of these messages. Return its name and their UIDs."""
+        """Open these messages' folder. Return its name and their UIDs."""
         if len(refs) == 1:
             (ref,) = refs
             assert isinstance(ref, Ref), "a reference of another driver"
@@ -478,7 +478,7 @@ class ImapMailbox:
     async def _over_sets(
         self, connection: ImapConnection, name: str, uids: Sequence[int], *arguments: Argument
     ) -> list[Answer]:
-        """Send a command for each set of message numbers that fits into a line, all at once.
+        """Send, all at once, one command per set of message numbers that fits into a line.
 
         Return their answers, or raise the first failure once all have ended.
         """
@@ -489,9 +489,10 @@ class ImapMailbox:
         return [call.result() for call in calls]
 
     def _check_copied(self, name: str, answers: Sequence[Answer], uids: Sequence[int], evident: bool) -> None:
-        """Raise `MailMissing` unless all were copied: servers answer OK for missing messages, too (RFC 9051 6.4.9).
+        """Raise `MailMissing` unless all were copied: servers answer OK even for missing messages (RFC 9051 6.4.9).
 
-        COPYUID lists the copied messages (RFC 4315; after MOVE in an untagged OK). Without it, `evident` decides.
+        COPYUID lists the copied messages (RFC 4315; after MOVE in an untagged OK). If it is missing, `evident` states
+        whether all were copied.
         """
         copied: list[NumberSet] = []
         for answer in answers:
@@ -506,7 +507,7 @@ class ImapMailbox:
             raise MailMissing(f"{name} without effect", f"on some of {len(uids)} messages{_instead(answers)}")
 
     async def _check_expungeable(self, connection: ImapConnection, uids: Sequence[int]) -> None:
-        """Raise `ServerRefused` if a plain EXPUNGE, all there is without UIDPLUS, would delete others' messages."""
+        """Raise `ServerRefused` if, for lack of UIDPLUS, a plain EXPUNGE would delete others' messages."""
         if "UIDPLUS" in self.session.offered:
             return
         answer = await connection.send("UID SEARCH", b"DELETED")
@@ -514,7 +515,7 @@ class ImapMailbox:
         marked = NumberSet.union(results)
         if results and marked.size == sum(uid in marked for uid in set(uids)):
             return
-        # maddy 0.8.1 also lists unmarked messages; flags decide.
+        # maddy 0.8.1 also lists unmarked messages, so check the flags.
         answers = [await connection.send("UID FETCH", EVERY, FLAGS_ITEMS)]
         flagged = {message.uid: message.flags for message in _fetched(answers)}
         if len(flagged) < self.session.count or None in (*flagged, *flagged.values()):
@@ -527,7 +528,7 @@ class ImapMailbox:
             raise ServerRefused("EXPUNGE would delete others", f"{len(others)} messages marked by others")
 
     async def _expunge(self, connection: ImapConnection, uids: Sequence[int]) -> None:
-        """Mark and expunge messages. Raises `MailMissing` if some were missing, for which servers answer OK, too."""
+        """Mark and expunge messages. Raises `MailMissing` if some were missing, although servers answer OK."""
         answers = await self._over_sets(connection, "UID STORE", uids, b"+FLAGS.SILENT", b"(\\Deleted)")
         if "UIDPLUS" in self.session.offered:
             answers += await self._over_sets(connection, "UID EXPUNGE", uids)

@@ -24,7 +24,7 @@ MOST_ADDRESSES = 1000
 def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
     """Return a message's header; None for a response with other data, such as a changed flag.
 
-    A tag that was copied from another message, or is of another domain, is left out.
+    A tag that was copied from another message, or belongs to another domain, is left out.
     """
     envelope = fetched.envelope
     if envelope is None:

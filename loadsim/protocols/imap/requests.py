@@ -72,7 +72,7 @@ DEFAULT_REQUESTS = requests_of(OUTLOOK_LIKE)
 def header_of_fields(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
     """Return a message's header from its header fields; None for a response with other data, such as a changed flag.
 
-    A tag that was copied from another message, or is of another domain, is left out.
+    A tag that was copied from another message, or belongs to another domain, is left out.
     """
     section = next((data for name, data in fetched.sections.items() if name.startswith("HEADER.FIELDS")), None)
     if section is None:
@@ -99,7 +99,7 @@ def _tag_among(fields: Mapping[str, bytes]) -> MessageTag | None:
 
 
 def fields_of(header: bytes) -> dict[str, bytes]:
-    """Return the unfolded values of header fields by lower-case name; of equal names, the first."""
+    """Return the unfolded values of header fields by lower-case name; if a name repeats, the first."""
     fields: dict[str, bytes] = {}
     for line in _FOLD.sub(b"", header[:LONGEST_FIELDS_BYTES]).splitlines():
         name, colon, value = line.partition(b":")

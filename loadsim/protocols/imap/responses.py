@@ -49,7 +49,7 @@ class Tagged(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """An untagged OK, NO, BAD, PREAUTH or BYE; the greeting is one too (RFC 9051 sections 7.1 and 7.1.4)."""
+    """An untagged OK, NO, BAD, PREAUTH or BYE, such as the greeting (RFC 9051 sections 7.1 and 7.1.4)."""
 
     status: str
     code: ResponseCode | None
@@ -154,7 +154,7 @@ class Envelope(NamedTuple):
 class Leaf(NamedTuple):
     """A body part without parts of its own; an attached message is one (RFC 9051 section 7.5.2, BODYSTRUCTURE).
 
-    Type, encoding, disposition and the names of parameters are in lower case; `size_bytes` is of the encoded form.
+    Type, encoding, disposition and the names of parameters are in lower case; `size_bytes` is the encoded size.
     """
 
     content_type: str
@@ -166,7 +166,7 @@ class Leaf(NamedTuple):
 
 
 class Multipart(NamedTuple):
-    """A body of several parts; `subtype` in lower case."""
+    """A body of several parts; `subtype` is in lower case."""
 
     subtype: str
     parts: tuple[Leaf | Multipart, ...]

@@ -1,8 +1,8 @@
 """One user's session from log-on to log-off: the open folder, its new mail, calls, and the watch between calls.
 
 The problem: a user is busy for a few seconds, then idle for minutes, and mail arrives at any time. A mail program keeps
-its Inbox open and waits in IDLE (RFC 2177); a call of the driver must end that wait, have the connection to itself, and
-leave it as it was. The session has three states, and `with session as connection:` leads through them:
+its Inbox open and waits in IDLE (RFC 2177); a driver call must end that wait, have the connection to itself, and leave
+it as it was. The session has three states, and `with session as connection:` moves between them:
 
     away      no connection: after log-off, or when it broke
     in call   commands of one task are under way; EXISTS and EXPUNGE are counted
@@ -57,13 +57,13 @@ class NewMailAnnouncements:
     first_uid: int = 1  # all messages below it were there when the Inbox was first opened
     announced: int = 0  # messages reported to the observer since the last listing began
     _expected: int | None = None  # all UIDs below it were announced or listed; None: never opened
-    _count: int = 0  # messages when the Inbox was last left
+    _count: int = 0  # the message count when the Inbox was last left
 
     def opened(self, count: int, uid_next: int | None) -> int:
         """Take the Inbox's message count on opening. Return the number of messages that arrived since it was left.
 
         UIDNEXT grows by more than the arrivals if UIDs have gaps, the count by less if messages were removed, so the
-        smaller growth is returned. If only UIDNEXT grew, it is 1, so that the user lists the Inbox.
+        smaller growth is returned. If only UIDNEXT grew, 1 is returned, so that the user lists the Inbox.
         """
         new, grown = 0, count - self._count
         if self._expected is None:
@@ -83,7 +83,7 @@ class NewMailAnnouncements:
             self._expected += new
 
     def take_announced(self) -> bool:
-        """Return whether mail was announced since the last listing began, and begin another."""
+        """Return whether mail was announced since the last listing began, and begin another listing."""
         announced, self.announced = self.announced, 0
         return announced > 0
 
@@ -193,7 +193,7 @@ class ImapSession:
     # --- calls and the watch between them ---
 
     def __enter__(self) -> ImapConnection:
-        """End the watch. Raises `ServerLost` without a connection, and the failure of a broken one."""
+        """End the watch. Raises `ServerLost` if there is no connection, or the failure that broke it."""
         if self._watch is not None:
             self._stop_watching()
         connection = self.connection
@@ -248,13 +248,13 @@ class ImapSession:
     # --- names ---
 
     def argument(self, folder: str) -> bytes:
-        """Return the server's name of a folder, as the argument of a command."""
+        """Return the server's name for a folder, as a command's argument."""
         return mailbox(self.names.on_server(folder))
 
     def take_listed(self, answer: Iterable[Response]) -> None:
-        """Take from an answer to LIST what the server offers no other way to ask for.
+        """Take from an answer to LIST the facts that the server reports in no other way.
 
-        That is the separator, without NAMESPACE, and special uses, without SPECIAL-USE (RFC 6154 section 2).
+        Without NAMESPACE that is the separator; without SPECIAL-USE, the special uses (RFC 6154 section 2).
         """
         listed = [entry for entry in answer if isinstance(entry, ListEntry)]
         if listed and "NAMESPACE" not in self.offered and (separator := listed[-1].delimiter) != self.names.separator:
@@ -280,8 +280,8 @@ class ImapSession:
     async def refresh(self, connection: ImapConnection, folder: str) -> None:
         """Open the folder for a listing. New mail is part of that, and so is not announced.
 
-        A server need not show new mail in an open folder before it has announced it; NOOP lets it do so (RFC 9051
-        section 6.1.2). Folders other than the Inbox always get NOOP, as another connection may have put mail there.
+        A server need not show new mail in an open folder before announcing it, which NOOP lets it do (RFC 9051 section
+        6.1.2). Folders other than the Inbox always get NOOP, as another connection may have put mail there.
         """
         has_news = folder == INBOX and self.arrivals.take_announced()
         if not await self.select(connection, folder, announce=False) and not (self.count and has_news):
@@ -333,7 +333,7 @@ class ImapSession:
         self.open = None
 
     def _on_response(self, response: Response) -> None:
-        """Take an untagged response, in or outside a command's answer (RFC 9051 section 5.2)."""
+        """Take an untagged response, inside or outside a command's answer (RFC 9051 section 5.2)."""
         if self.open is None:
             return
         if isinstance(response, Exists):

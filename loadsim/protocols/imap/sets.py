@@ -35,7 +35,7 @@ class NumberSet:
 
     @property
     def size(self) -> int:
-        """The number of members. It is not `__len__`, by which `list` would reserve memory."""
+        """The number of members. It is not `__len__`, since `list` would reserve memory for that many."""
         return sum([last - first + 1 for first, last in self.ranges])
 
     def __contains__(self, number: int) -> bool:

@@ -45,7 +45,7 @@ class SeveralConnections:
             _ConnectionObserver(observer.lines, observer.now, observer.command, observer.arrived, self._lost)
         )
         self._latest = self._inbox  # the one used last
-        self._others: list[ImapMailbox] = []  # in the order of their log-ons
+        self._others: list[ImapMailbox] = []  # in log-on order
         self._waiting: set[ImapMailbox] = set()  # for new mail
         self._broken: Exception | None = None  # a connection's failure during a call on another
 
@@ -80,13 +80,13 @@ class SeveralConnections:
         self._broken = None
 
     async def watch(self) -> None:
-        """Wait for new mail on all connections that do not wait yet; see `ImapMailbox.watch`."""
+        """Wait for new mail on all connections that are not already waiting; see `ImapMailbox.watch`."""
         if self._broken is None:
             for mailbox in (self._inbox, *self._others):
                 if mailbox not in self._waiting:
                     await mailbox.watch(inbox=mailbox is self._inbox)
                     self._waiting.add(mailbox)
-        if self._broken is not None:  # before, or while another began to wait
+        if self._broken is not None:  # earlier, or while another began to wait
             self._observer.lost(self._broken)
 
     # --- the choice of a connection ---
@@ -114,7 +114,7 @@ class SeveralConnections:
         return self._inbox if self._inbox.holds(ref) else await self._for_messages((ref,))
 
     def _with_open(self, folder: str) -> ImapMailbox | None:
-        """Return the connection that has the folder open, always the first for the Inbox; None if there is none."""
+        """Return the connection that has the folder open; for the Inbox, always the first. None if there is none."""
         folder = canonical(folder)
         if folder == INBOX:
             return self._inbox
@@ -123,7 +123,7 @@ class SeveralConnections:
     async def _connect(self) -> ImapMailbox:
         """Return another connection, logged on.
 
-        Raises `ServerRefused` also if the server sends BYE or closes, as some do at a connection limit. Raises
+        Also raises `ServerRefused` if the server sends BYE or closes, as some do at a connection limit. Raises
         `ServerLost` if the session ends in the meantime.
         """
         self._wait_but_for(None)
@@ -158,7 +158,7 @@ class SeveralConnections:
         return self._latest.keeps(flag)
 
     def _wait_but_for(self, used: ImapMailbox | None) -> None:
-        """Let all other connections wait in their open folders."""
+        """Have all other connections wait in their open folders."""
         for mailbox in (self._inbox, *self._others):
             if mailbox is not used and mailbox not in self._waiting and mailbox.session.open is not None:
                 mailbox.session.watch_quietly()

@@ -1,8 +1,8 @@
 """The rules that a server's responses must obey, and the check of a session against them. No I/O.
 
 A rule examines one event, before the session takes it, and returns the fault, or None. No rule blames a server for what
-another of the user's sessions may have caused: messages that any session asked to remove may go at any time, and open
-mailboxes need not show what others have done since.
+another of the user's sessions may have caused: messages that any session asked to remove may disappear at any time, and
+open mailboxes need not show what others have done since.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _lower_next(session: KnownSession, _: object, sent: Sent) -> str | None:
 
 
 class Rule(NamedTuple):
-    """A rule: its name, its section of an RFC, its type of event, and the function that returns the fault, or None.
+    """A rule: its name, its RFC section, the type of its event, and the function that returns the fault, or None.
 
     Most rules are about an open mailbox and commands in it. The event `Sent` is a successful command.
     """

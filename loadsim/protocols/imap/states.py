@@ -17,7 +17,7 @@ from loadsim.errors import ProtocolError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """A state, with the failure for an answer that the server may not send in it."""
+    """A state, and the failure for an answer that it does not allow."""
 
     name: str
     kind: str = ""

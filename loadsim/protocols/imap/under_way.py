@@ -43,7 +43,7 @@ WANTED: Mapping[str, tuple[type[Response], ...]] = {
 }
 """The untagged data that is kept for each command. Other commands keep none.
 
-FETCH keeps no unknown responses, which may be the rest of a text after a wrong length.
+FETCH keeps no unknown responses: they may be the rest of a text whose stated length was wrong.
 """
 
 
@@ -91,7 +91,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ImapCommand:
-    """A command that is under way, or waits to be sent."""
+    """A command that is under way or waiting to be sent."""
 
     name: str
     future: asyncio.Future[Answer] | None = None  # None: no caller waits

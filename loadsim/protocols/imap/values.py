@@ -67,7 +67,7 @@ def _addresses(value: Value, at: int) -> tuple[Address, ...]:
 
 
 def body_of(value: Value, at: int, within: int = 0) -> Leaf | Multipart:
-    """Return the BODYSTRUCTURE that ends at byte `at`, with `within` parts around it (RFC 9051 section 9, body)."""
+    """Return the BODYSTRUCTURE that ends at byte `at`, nested in `within` parts (RFC 9051 section 9, body)."""
     if within > DEEPEST:
         raise malformed("BODYSTRUCTURE", f"at most {DEEPEST} parts within parts", at)
     if not isinstance(value, list) or not value:

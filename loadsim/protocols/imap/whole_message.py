@@ -1,4 +1,4 @@
-"""Whole messages, for mail programs that fetch them: their structure and parts, and a store of a few of them."""
+"""Whole messages, for mail programs that fetch them: their structure and parts, and a small store of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadsim.protocols.imap.responses import Leaf, Multipart
 from loadsim.protocols.imap.values import field_value
 
 DEEPEST = 20
-"""The deepest nesting of multiparts; anything deeper is one part. Each level searches the message once."""
+"""The deepest nesting of multiparts; anything deeper is one part. Each level costs another search of the message."""
 
 MOST_PARTS = 1000
 """The most parts of a multipart."""
@@ -37,7 +37,7 @@ class WholeMessage:
 
 @dataclass(slots=True)
 class MessageStore:
-    """The messages that a user fetched last, at least one."""
+    """The messages that a user fetched most recently, at least one."""
 
     limit_bytes: int = STORED_BYTES
     _messages: dict[Hashable, WholeMessage] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class MessageStore:
             self.add(ref, message_of(raw))
 
     def add(self, ref: Hashable, message: WholeMessage) -> None:
-        """Keep a message, and drop the oldest ones above the limit."""
+        """Keep a message, and drop the oldest ones beyond the limit."""
         self.drop(ref)
         self._messages[ref] = message
         self._stored_bytes += len(message.raw)

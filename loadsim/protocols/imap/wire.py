@@ -24,7 +24,7 @@ LARGEST_LITERAL_BYTES = 64 << 20
 """The most bytes in all literals of one response: an attachment of 46 MB in Base64."""
 
 LINE_WEIGHT = 4
-"""The weight of a byte outside literals: flags, addresses and parts take ten times their size, text its size."""
+"""The weight of a byte outside literals: flags, addresses and parts take ten times their size, text only its size."""
 
 RESPONSE_BYTES = 256
 """A response's weight on top of its bytes: a short one takes more memory than its size."""
@@ -51,7 +51,7 @@ class ImapWire:
     taken_literal_bytes: int = field(default=0, init=False)  # those of them in literals
     taken_responses: int = field(default=0, init=False)
     held_bytes: int = field(default=0, init=False)  # after the last response yielded
-    malformed: bytes = field(default=b"", init=False)  # the response being parsed, or that did not parse
+    malformed: bytes = field(default=b"", init=False)  # the response being parsed, or the one that did not parse
     _held: bytearray = field(default_factory=bytearray, init=False)  # the beginning of an incomplete response
     _searched: int = field(default=0, init=False)  # the offset in it before which no line ends
     _line: int = field(default=0, init=False)  # the offset of its current line
@@ -71,7 +71,7 @@ class ImapWire:
         return bytes(self._held[: at + 1] if is_bare else self._held[:KEPT_BYTES])
 
     def feed(self, data: bytes) -> Iterable[Response]:
-        """Take a piece of the stream. Return an iterable that parses a response only when the caller asks for it.
+        """Take a piece of the stream. Return an iterable that parses each response only when the caller asks for it.
 
         Exhaust it before feeding again. Raises `ProtocolError` if a response does not parse or is too large.
         """

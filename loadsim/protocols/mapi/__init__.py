@@ -1,1 +1,1 @@
-"""MAPI over HTTP: a codec without I/O (`wire`, `rops`, `rop_buffer`, `bodies`, `http`), and the driver above it."""
+"""MAPI over HTTP: a codec without I/O (`wire`, `rops`, `rop_buffer`, `bodies`, `http`), and the driver built on it."""

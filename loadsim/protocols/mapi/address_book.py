@@ -15,7 +15,7 @@ _COLUMNS = (tags.EMAIL_ADDRESS, tags.DISPLAY_NAME)
 
 @dataclass(slots=True)
 class AddressBook:
-    """The address book's entries that an engine's users have resolved.
+    """The address book entries that an engine's users have resolved.
 
     Message lists show recipients' names, not their addresses.
     """

@@ -32,7 +32,7 @@ _NO_AUXILIARY = bytes(4)
 
 
 def _codes_only(reader: Reader) -> None:
-    """Skip the body of a response of which only the codes matter."""
+    """Skip a response's body, as only its codes matter."""
     reader.take(reader.left)
 
 
@@ -42,7 +42,7 @@ def connect(user_dn: str) -> BodyRequest[None]:
 
 
 def execute(rop_buffer: bytes) -> BodyRequest[bytes]:
-    """Return an Execute of a ROP buffer; its answer is one, too."""
+    """Return an Execute of a ROP buffer, which is answered with another one."""
 
     def read(reader: Reader) -> bytes:
         reader.take(4)  # Flags
@@ -93,7 +93,7 @@ class ResolvedNames(NamedTuple):
 
 
 def resolve_names(columns: Sequence[int], names: Sequence[str]) -> BodyRequest[ResolvedNames]:
-    """Return a ResolveNames. The entries must have values of these columns, or the response is malformed."""
+    """Return a ResolveNames. Entries must have values for these columns, or the response is malformed."""
 
     def read(reader: Reader) -> ResolvedNames:
         results = reader.numbers("I", "I") if reader.number("4x?") else ()  # after CodePage

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 connection kept for many requests, one at a time, and remade if the server has ended it."""
+"""An HTTP/1.1 connection kept for many requests, one at a time, and replaced if the server has ended it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loadsim.protocols.mapi.log_on import MOST_STEPS, Handshake, authorized, bas
 from loadsim.protocols.tls import remember
 
 USUAL_PERIOD_S, LONGEST_PERIOD_S = 15.0, 300.0
-"""The default and the longest period of the server's PENDING."""
+"""The default and the longest interval at which a server sends PENDING."""
 
 CONNECT = "MAPI connection"
 """The name under which connecting is reported, TLS handshake included."""
@@ -99,8 +99,8 @@ class _Connection(asyncio.Protocol):
 class HttpChannel:
     """Sends a user's requests over one connection, one at a time, and reports each to the observer.
 
-    A server may end a connection between two requests: the next request gets a new one. A loss, silence or a violation
-    of the protocol closes the connection.
+    A server may end a connection between two requests: the next request gets a new one. A loss, silence or a protocol
+    violation closes the connection.
     """
 
     endpoint: Endpoint
@@ -120,9 +120,9 @@ class HttpChannel:
     ) -> R:
         """Send a request, and return `read`'s result for the response. Raises `TaskFailed`, as `read` may.
 
-        With `begun`, the response may take `longest_s`, and silence may last `limit_s` longer than the server's period
-        of PENDING (MS-OXCMAPIHTTP section 2.2.3.3.5). When the response begins, the request is reported and `begun`
-        called.
+        With `begun`, the response may take `longest_s`, and silence may last `limit_s` longer than the server's
+        interval of PENDING (MS-OXCMAPIHTTP section 2.2.3.3.5). When the response begins, the request is reported and
+        `begun` called.
         """
         connection = await self._connected()
         since, outcome, is_reported = self.observer.now(), "lost", False
@@ -223,7 +223,7 @@ class HttpChannel:
 
 
 def _status(response: Response) -> bytes:
-    """Return a response as a line, without its reason, in which a server may repeat credentials."""
+    """Return a response as a line, without its reason phrase, in which a server may repeat credentials."""
     code = response.fields.get("x-responsecode", "")
     return (
         f"{response.status} X-ResponseCode {code if code.isdecimal() else 'none'}, {len(response.body)} bytes".encode()

@@ -1,8 +1,8 @@
-"""loadsim's messages (RFC 5322) as properties and attachments, and the parts composed again from these.
+"""loadsim's messages (RFC 5322) as properties and attachments, and their parts, composed again from these.
 
 MAPI keeps no MIME: a text is Unicode, a file is bytes. When read back, a text gets the transfer encoding that loadsim
 gives such texts, and a file is in base64. A whole body is rebuilt as it was composed, to check the digest in its tag:
-what no property holds follows from the tag and from the mark in the boundary.
+anything that no property holds follows from the tag and from the mark in the boundary.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SENDER = (
 _SENDER_TYPES = (tags.SENT_REPRESENTING_ADDRESS_TYPE, tags.SENDER_ADDRESS_TYPE)
 
 Fields = dict[str, bytes]
-"""Values of header fields by their names in lower case."""
+"""Header field values by lower-case name."""
 
 NamedTags = dict[str, int]
 """The tags of the named properties in one mailbox, by the keys of `tags.NAMED`."""
@@ -66,7 +66,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A message as properties. The body is kept apart, since it may be too large for one request."""
+    """A message as properties. The body is kept separate, since it may be too large for one request."""
 
     properties: list[tuple[int, Value]]
     body: str
@@ -134,7 +134,7 @@ def encoded_text(text: str) -> bytes:
 
 
 def encoded_bytes(size_bytes: int) -> int:
-    """Return the size of a file of this size in base64."""
+    """Return the base64 size of a file of this size."""
     encoded = -(-size_bytes // 3) * 4
     return encoded + max(0, encoded - 1) // 76 * len("\r\n")
 
@@ -230,9 +230,9 @@ _MARK = re.compile(r"; mark=([\w.+-]{1,40})\Z")
 
 
 def whole_body(tag_text: str, tag: MessageTag, text: str, files: Sequence[tuple[Part, bytes]]) -> bytes | None:
-    """Return the body; None for one that loadsim does not compose.
+    """Return the body; None if loadsim would not compose it.
 
-    Some servers drop the text's last line end. An ASCII text may have either of two transfer encodings; the one that
+    Some servers drop the text's final line end. An ASCII text may have either of two transfer encodings; the one that
     matches the tag's digest is used.
     """
     file = _file(tag_text, tag, files)

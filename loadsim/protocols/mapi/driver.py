@@ -1,4 +1,4 @@
-"""The driver `mapi`: a user's mailbox, submission and calendar in one session of MAPI over HTTP."""
+"""The `mapi` driver: a user's mailbox, submission and calendar in one session of MAPI over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 responses (RFC 9112) with the content of MAPI over HTTP, parsed without I/O."""
+"""HTTP/1.1 responses (RFC 9112) as MAPI over HTTP uses them, parsed without I/O."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Response:
 class ResponseParser:
     """Parses one response from the pieces in which it arrives. Any violation raises `ProtocolError`.
 
-    `head` is the response without its body, as soon as it is known; `response` is the whole, once complete.
+    `head` is the response without its body, as soon as it is known; `response` is the whole response, once complete.
     """
 
     head: Response | None = field(default=None, init=False)
@@ -105,7 +105,7 @@ class ResponseParser:
         return self._cut(size_bytes, 0)
 
     def _line(self, end: bytes, most_bytes: int, what: str) -> Generator[None, None, bytes]:
-        """Return the bytes up to this end, without it."""
+        """Return the bytes before this terminator, and skip it."""
         while (size_bytes := self._held.find(end)) < 0 or size_bytes > most_bytes:
             if len(self._held) > most_bytes:
                 raise ProtocolError("HTTP response", f"expected {what} of at most {most_bytes} bytes")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spnego import ContextProxy
 
 MOST_STEPS = 5
-"""The most requests of a handshake; NTLM takes two."""
+"""The most requests in a handshake; NTLM takes two."""
 
 
 def check_library(endpoint: Endpoint) -> None:
@@ -69,7 +69,7 @@ class Handshake:
             return None
         try:
             token = self._context.step(b64decode(challenge[1] + "==") if challenge else None)
-        except Exception as failure:  # noqa: BLE001 - pyspnego also lets its parser's errors pass
+        except Exception as failure:  # noqa: BLE001 - pyspnego also lets its parser's errors through
             why = "a malformed challenge" if challenge else "no first message could be made here"
             raise ProtocolError(f"HTTP {self.scheme}", f"{why} ({type(failure).__name__})") from None
         return f"{self.scheme} {b64encode(token).decode()}" if token else None

@@ -58,7 +58,7 @@ from loadsim.protocols.mapi.session import MapiSession
 from loadsim.protocols.mapi.wire import Value, tag, time_of
 
 MARGIN = 8
-"""The rows listed beyond those announced: some mail is not announced, or not in order of arrival."""
+"""The extra rows listed beyond those announced: some mail is not announced, or not in order of arrival."""
 
 MOST_IDS = 1000
 """The most messages that one operation moves, copies, deletes or marks."""
@@ -203,7 +203,7 @@ class MapiMailbox:
         return rows
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
-        """QueryRows of a new table, or at its end (MS-OXCTABL section 2.2.2.5)."""
+        """QueryRows of a new table, all rows or the last ones (MS-OXCTABL section 2.2.2.5)."""
         folder = canonical(folder)
         with self.session:
             rows = await self._view(folder, newest)
@@ -215,7 +215,7 @@ class MapiMailbox:
             return self._headers(folder, rows)
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
-        """QueryRows at the end of the Inbox's table, with more rows until an old one appears."""
+        """QueryRows at the end of the Inbox's table, of more and more rows until an old one appears."""
         news = self._news
         with self.session:
             if reopen:
@@ -254,7 +254,7 @@ class MapiMailbox:
         self._announce()
 
     def _announce(self) -> None:
-        """Announce the messages that events reported, while the Inbox is open."""
+        """Announce the messages that events have reported, if the Inbox is open."""
         if self._open == INBOX and (new := self._news.tell()):
             self.session.observer.arrived(new)
 
@@ -320,7 +320,7 @@ class MapiMailbox:
         return data.decode("utf-16-le", "replace").removesuffix("\0")
 
     async def _message_in(self, ref: Hashable, again: bool = False) -> tuple[list[Request[Any]], Handle]:
-        """Return a batch that opens a message in place of the last one, unless it is already open, and the message."""
+        """Return a batch and a message, which the batch opens in place of the last one unless it is already open."""
         if self._shown == ref and self._message.number != NO_HANDLE and not again:
             return [], self._message
         assert isinstance(ref, MapiRef), "a reference of another driver"
@@ -332,7 +332,7 @@ class MapiMailbox:
     # --- changing ---
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
-        """SetReadFlags, or the last verb and the icon of each message. Raises `MailMissing` for one that is gone."""
+        """SetReadFlags, or each message's last verb and icon. Raises `MailMissing` if one is gone."""
         with self.session:
             if flag == Flag.SEEN:
                 await self._mark_read(refs, on)

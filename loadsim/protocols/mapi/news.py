@@ -34,7 +34,7 @@ class News:
     def is_new(self, row: Row, reopen: bool) -> bool:
         """Return whether a message arrived after the last list, or with `reopen`, after the first.
 
-        Messages below the floor are old, though not listed.
+        Messages below the floor are old, even if not listed.
         """
         old = self.before if reopen else self.listed
         return identifier(row[0]) not in old and (number(row[1]) or 0) >= (self.floor or 0)

@@ -1,4 +1,4 @@
-"""Tables, streams and messages of a mailbox, by sequences of remote operations that may need several requests."""
+"""A mailbox's tables, streams and messages, in sequences of remote operations that may take several requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LARGEST_TABLE = 200_000
 """The most rows read from a table, as one without an end would be read forever."""
 
 Row = tuple[Any, ...]
-"""The values of a table's row, in the order of the columns."""
+"""A table row's values, in the order of the columns."""
 
 
 def number(value: object) -> int | None:

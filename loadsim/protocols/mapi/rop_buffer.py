@@ -31,7 +31,7 @@ _OF_MESSAGE = 0x8000
 
 
 class Notified(NamedTuple):
-    """An event of a folder, or of a message in it."""
+    """An event in a folder, or of a message in it."""
 
     event: int
     folder_id: int
@@ -127,7 +127,7 @@ def _answer(reader: Reader, request: Request[Any], expected_place: int) -> None:
 
 
 def _notified(reader: Reader) -> Notified:
-    """Return a notification (MS-OXCNOTIF section 2.2.1.4), without details, which follows its RopId."""
+    """Return the notification after a RopId (MS-OXCNOTIF section 2.2.1.4), without its details."""
     flags = reader.number("5xH")  # after NotificationHandle and LogonId
     event, of_message = flags & ~_OF_MESSAGE, bool(flags & _OF_MESSAGE)
     if event not in (NEW_MAIL, CREATED):

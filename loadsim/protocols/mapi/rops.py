@@ -35,7 +35,7 @@ class Request(Generic[R_co]):
     """A request and, once executed, its `answer`, or the reason why it `failed`.
 
     `body` follows the places of the `objects`, the last of which is the one opened, if any. `read` reads the response
-    after ReturnValue; it returns `ErrorCode` if the operation was done only in part. The executing call fails, too,
+    after ReturnValue; it returns `ErrorCode` if the operation was done only in part. The executing call also fails,
     unless the request `may_fail`.
     """
 
@@ -151,7 +151,7 @@ MOVE_COPY_MESSAGES = 0x33
 
 
 def delete_messages(handle: Handle, message_ids: Sequence[int], notify: bool = False) -> Request[None]:
-    """Delete messages. With `notify`, senders are told that theirs was not read."""
+    """Delete messages. With `notify`, senders are told that their message was not read."""
     body = pack("<??", False, notify) + counted(message_ids, "Q")
     return Request("DeleteMessages", 0x1E, (handle,), body, _partial_completion)
 
@@ -259,7 +259,7 @@ def modify_recipients(handle: Handle, addresses: Sequence[str]) -> Request[None]
 
 
 def set_read_flags(handle: Handle, flags: int, message_ids: Sequence[int]) -> Request[None]:
-    """Set read flags. Flags: 0x04 unread, 0x01 read without a receipt. No ids mean all messages of the folder."""
+    """Set read flags. Flags: 0x04 unread, 0x01 read without a receipt. No ids mean all messages in the folder."""
     body = pack("<?B", False, flags) + counted(message_ids, "Q")
     return Request("SetReadFlags", 0x66, (handle,), body, _partial_completion)
 
@@ -295,7 +295,7 @@ def get_properties_specific(handle: Handle, columns: Sequence[int]) -> Request[t
 
 
 def set_properties(handle: Handle, properties: Sequence[tuple[int, Value]]) -> Request[None]:
-    """Set properties of at most 64 KiB in all; larger ones go through a stream. Fails if a property is not set."""
+    """Set properties of at most 64 KiB in total; larger ones go through a stream. Fails if a property is not set."""
 
     def read(reader: Reader) -> ErrorCode | None:
         problems = [reader.unpack("HII") for _ in range(reader.number("H"))]
@@ -307,7 +307,7 @@ def set_properties(handle: Handle, properties: Sequence[tuple[int, Value]]) -> R
 
 
 def get_property_ids_from_names(handle: Handle, names: Sequence[PropertyName]) -> Request[tuple[int, ...]]:
-    """Get the identifiers of names, which are created if needed; 0 for a name without one."""
+    """Get the identifiers of property names, creating them if needed; 0 for a name that has none."""
     body = pack("<BH", 0x02, len(names)) + b"".join([name.encoded() for name in names])
     return Request("GetPropertyIdsFromNames", PROPERTY_IDS, (handle,), body, lambda reader: reader.numbers("H", "H"))
 

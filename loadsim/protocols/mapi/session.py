@@ -1,8 +1,8 @@
 """One user's session of MAPI over HTTP: its contexts, their cookies, one Execute at a time, and the wait for events.
 
 The mailbox's context and the address book's share a connection; NotificationWait has its own, since its response may
-take minutes (MS-OXCMAPIHTTP section 3.1.5). Except for a refused remote operation, any failure of a request ends the
-session, and the user logs on again.
+take minutes (MS-OXCMAPIHTTP section 3.1.5). Any failed request ends the session, and the user logs on again; a refused
+remote operation does not.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ LONGEST_WAIT_S = 1800.0
 """The longest NotificationWait; servers end one after five minutes (MS-OXCMAPIHTTP section 3.2.5.5)."""
 
 MOST_FRUITLESS, PAUSE_S = 3, 1.0
-"""The number of waits in a row without an event before a pause, and the pause: a server may end each at once.
+"""The number of waits in a row without an event that causes a pause, and the pause: a server may end each wait at once.
 
-A single one means little: another response may have had the event.
+A single one means little: another response may have carried the event.
 """
 
 MOST_COOKIES = 64
-"""The most cookies of a context: each request repeats them."""
+"""The most cookies in a context: each request repeats them."""
 
 _CLIENT = "Outlook/16.0.0.0"
 """X-ClientApplication, on which servers' answers depend (MS-OXCMAPIHTTP section 2.2.3.3.3)."""
 
 _OPEN_PARTS = frozenset({"OpenMessage", "OpenAttachment", "OpenStream"})
-"""The operations that look up a message or a part of it."""
+"""Operations that look up a message or part of it."""
 
 R = TypeVar("R")
 
@@ -272,7 +272,7 @@ class MapiSession:
             raise ProtocolError("MAPI response", f"expected {MAPI_CONTENT}, found another type; is the URL right?")
 
     def _refused(self, kind: str, line: str, ends: bool = True) -> TaskFailed:
-        """Return the failure for a refused request; it `ends` the session if the context takes no more requests."""
+        """Return the failure for a refused request; it `ends` the session if the context accepts no more requests."""
         return (ServerLost if ends else ServerRefused)(kind, without_password(line, self.account))
 
     # --- the wait for events ---
@@ -315,7 +315,7 @@ class MapiSession:
                 self._report_events()
                 if fruitless > MOST_FRUITLESS:
                     await asyncio.sleep(PAUSE_S)
-        except Exception as error:  # noqa: BLE001 - an error of ours ends this session only
+        except Exception as error:  # noqa: BLE001 - an error in loadsim ends only this session
             failure = error if isinstance(error, TaskFailed) else internal(error)
             self._end(failure)
             if not accepted.done():

@@ -29,7 +29,7 @@ class MapiSubmission:
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """ResolveNames, then SubmitMessage. Raises `ServerRefused`, and sends nothing, if a recipient is unknown.
 
-        The observer gets the session's loss, since the mailbox loses it, too.
+        The observer gets the session's loss, since the mailbox also loses it.
         """
         session = self.mailbox.session
         was_on = session.is_on

@@ -80,7 +80,7 @@ class Reader:
         return self.unpack(f"{count}{form}")
 
     def sized(self, form: str = "H") -> bytes:
-        """Return bytes after their size."""
+        """Return the bytes that follow their size."""
         return self.take(self.number(form))
 
     def text(self, width: int = 2) -> str:
@@ -101,7 +101,7 @@ class Reader:
 
 
 def string(value: str, encoding: str = "utf-16-le") -> bytes:
-    """Return a string with its null character; others in it are left out."""
+    """Return a string with its final null character; any others in it are left out."""
     return (value.replace("\0", "") + "\0").encode(encoding, "replace")
 
 
@@ -135,7 +135,7 @@ _IN_ADDRESS_BOOK: Kinds = {
 def row(reader: Reader, columns: Sequence[int], address_book: bool = False) -> tuple[Value, ...]:
     """Return a row's values (section 2.8.1; MS-OXCMAPIHTTP section 2.2.1.7).
 
-    If some are missing, a byte before each tells which (section 2.11.5).
+    If some are missing, a flag before each marks which (section 2.11.5).
     """
     kinds = _IN_ADDRESS_BOOK if address_book else _IN_ROPS
     readers = [kinds[column & 0xFFFF] for column in columns]

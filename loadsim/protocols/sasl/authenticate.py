@@ -43,8 +43,7 @@ async def log_on(
 ) -> str:
     """Log on to a service (IMAP or SMTP) by the method that `choice` picks, and return that method.
 
-    Raises `ServerRefused`, of the kind `refusal` if there is no method. If a second one was tried, the error names
-    both.
+    Raises `ServerRefused`, of the kind `refusal` if there is no method. If two were tried, the error names both.
     """
     method = choice.chosen(endpoint, account, offer)
     if method is None:

@@ -11,7 +11,7 @@ from loadsim.model.ports import Account, Endpoint
 from loadsim.scenario.log_on import LOGIN_COMMAND, SCRAM_METHODS, TOKEN_METHODS, WITH_AUTHZID
 
 LONGEST_SHOWN = 120
-"""The most characters of a server's offer that an error shows."""
+"""The most characters of a server's offer that an error quotes."""
 
 _BY_PASSWORD = {
     True: (*SCRAM_METHODS, "plain", LOGIN_COMMAND, "login", "cram-md5"),
@@ -45,7 +45,7 @@ class Offer:
 
 @dataclass(slots=True)
 class _Shown:
-    """The results of log-ons in one run or preparation, each of which has an event loop of its own."""
+    """The results of log-ons in one run or preparation, each of which has its own event loop."""
 
     used: set[str] = field(default_factory=set)
     """Accepted methods with their services, such as "IMAP plain"."""
@@ -123,7 +123,7 @@ def _automatic(endpoint: Endpoint, account: Account, offer: Offer) -> Iterator[s
 
 
 def missing(endpoint: Endpoint, account: Account, offer: Offer) -> str:
-    """Return the text of the error for a server that offers none of the methods."""
+    """Return the error text for a server that offers none of the methods."""
     if endpoint.methods:
         expected = " or ".join(endpoint.methods)
     else:

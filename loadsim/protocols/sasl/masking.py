@@ -13,7 +13,7 @@ MASK = "***"
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}")
 _PROOF = re.compile(rb"c=[A-Za-z0-9+/=]+,r=.*,p=|.+ [0-9a-f]{32}\Z", re.DOTALL)
-"""Responses of SCRAM and CRAM-MD5, with which passwords can be guessed offline."""
+"""SCRAM and CRAM-MD5 responses, from which passwords can be guessed offline."""
 
 
 _WORD_AT_END = re.compile(r"[A-Za-z0-9+/=\ufffd]+\Z")
@@ -45,12 +45,12 @@ def without_password(text: str, account: Account, *, is_cut: bool = False) -> st
 
 
 def _overlap(text: str, form: str) -> int:
-    """Return the length of the text's longest ending with which a secret begins."""
+    """Return the length of the longest ending of the text that is the beginning of a secret."""
     return next((size for size in range(len(form), 0, -1) if text[-size:].lower() == form[:size].lower()), 0)
 
 
 def _masked(word: str, secrets: list[str]) -> str:
-    """Return a word, or `***` if it is Base64 of a message with a secret: PLAIN's, a token's, or a proof."""
+    """Return a word, or `***` if it is the Base64 of a message with a secret: PLAIN's, a token's, or a proof."""
     bare = word.rstrip("=")
     try:
         message = b64decode(bare + "=" * (-len(bare) % 4))

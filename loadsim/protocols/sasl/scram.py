@@ -3,7 +3,8 @@
 A server cannot be trusted before its proof. Its nonce must extend ours, its iteration count must be within limits,
 and its signature must be right before success counts.
 
-Salting a password takes milliseconds. All of a user's log-ons share the result, as servers keep salt and iterations.
+Salting a password takes milliseconds. All of a user's log-ons share the result, as servers keep the same salt and
+iterations.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from loadsim.model.ports import Account
 from loadsim.protocols.sasl.exchange import escaped_name, surplus
 
 LEAST_ITERATIONS = 4096
-"""RFC 7677 section 4. With fewer, a false server can guess the password faster from the proof."""
+"""RFC 7677 section 4. With fewer, a rogue server can guess the password faster from the proof."""
 
 MOST_ITERATIONS = 1_000_000
-"""0.4 s of CPU time for SHA-256 (0.39 us an iteration). OWASP's advice of 2023 is 600,000."""
+"""0.4 s of CPU time for SHA-256 (0.39 us per iteration). OWASP's advice of 2023 is 600,000."""
 
 LONGEST_NONCE = 1024
 LONGEST_SALT = 1024

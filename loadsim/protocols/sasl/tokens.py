@@ -18,7 +18,7 @@ LARGEST_BYTES = 1 << 16
 """The largest token file. Tokens have 1 to 4 KB."""
 
 MOST_MASKED = 2
-"""The number of recent tokens per file that are removed from texts."""
+"""The number of recent tokens per file that are masked in texts."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750 section 2.1."""
@@ -28,14 +28,14 @@ _known: dict[str, list[str]] = {}
 
 
 def known(file: str | None) -> list[str]:
-    """Return a file's recent tokens, which no text may show."""
+    """Return a file's recent tokens, which must not appear in any text."""
     return [] if file is None else list(_known.get(file, ()))
 
 
 def current(file: str) -> str:
-    """Return the token in a file, and remember it, to remove it from texts.
+    """Return the token in a file, and remember it so that texts can be masked.
 
-    Raises `GeneratorFailed`, whose text shows no token.
+    Raises `GeneratorFailed`, whose text does not show the token.
     """
     name = f"accounts.token_file: {file}"
     try:
@@ -51,7 +51,7 @@ def current(file: str) -> str:
 
 
 def expiry_note(token: str) -> str:
-    """Return a note for an error if the token has expired by its own claim, else ""."""
+    """Return a note for an error if the token has expired according to its own claim, else ""."""
     expires_s = expiry_s(token)
     if expires_s is None or expires_s > time.time():
         return ""

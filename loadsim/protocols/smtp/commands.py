@@ -16,7 +16,7 @@ from loadsim.protocols.sasl.choice import Offer
 from loadsim.protocols.sasl.exchange import Exchange
 
 _LONG_BYTES = 8192
-"""From this size on, numpy searches a message several times faster than the methods of `bytes`."""
+"""From this size on, numpy searches a message several times faster than `bytes` methods do."""
 
 _CR, _LF, _DOT = b"\r\n."
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -40,7 +40,7 @@ QUIT = b"QUIT\r\n"
 
 
 def ehlo(host: str) -> SmtpCommand:
-    """Return EHLO with an address literal for a name (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
+    """Return EHLO with an address literal as its name (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
     name = f"IPv6:{host.partition('%')[0]}" if ":" in host else host
     return SmtpCommand(EHLO, b"EHLO [%b]\r\n" % name.encode())
 
@@ -60,7 +60,7 @@ def extensions(lines: tuple[bytes, ...]) -> Mapping[str, str]:
 
 
 LONGEST_LINE_BYTES = 512
-"""The longest line of a command with its CRLF (RFC 5321 section 4.5.3.1.4). Postfix cuts AUTH at 2048."""
+"""The longest command line, including its CRLF (RFC 5321 section 4.5.3.1.4). Postfix cuts AUTH at 2048."""
 
 
 def dialogue_of(exchange: Exchange) -> Dialogue:
@@ -95,7 +95,7 @@ def rcpt(recipient: str) -> SmtpCommand:
 
 
 def wire_format(message: bytes) -> tuple[bytes, bytes]:
-    """Return the message with CRLF line ends and doubled leading dots, uncopied if possible, and its final dot.
+    """Return the message with CRLF line ends, doubled leading dots and the final dot, without a copy if possible.
 
     RFC 5321 sections 2.3.8 and 4.5.2. A lone CR or LF becomes CRLF: servers that read line ends differently could end
     the message early.

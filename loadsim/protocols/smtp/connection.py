@@ -1,4 +1,4 @@
-"""One SMTP connection on asyncio: packets of commands out, replies in, one future for each packet.
+"""One SMTP connection on asyncio: packets of commands out, replies in, one future per packet.
 
 A packet is a group of commands written together (RFC 2920). Its caller resumes when all of them are answered, or when
 the server asks for more.
@@ -49,7 +49,7 @@ class _Pending:
 
 @dataclass(slots=True, eq=False, repr=False)
 class SmtpConnection(asyncio.Protocol):
-    """A connection, even before it is made and after its end; `failure` is why it ended, None until then.
+    """A connection, from before it is made until after its end; `failure` is why it ended, None until then.
 
     `offered` has the last EHLO's extensions by keyword. `succeeded` counts successful commands. `open_connections`
     includes this one while it has a socket. Errors never show the account's password.

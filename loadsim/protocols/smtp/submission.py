@@ -19,11 +19,11 @@ from loadsim.protocols.smtp.connection import SmtpConnection
 class SmtpSubmission:
     """Sends one user's messages, one at a time; implements `ports.Probing`, which includes `ports.Submission`.
 
-    With `pipelines`, a server that offers PIPELINING gets a message's commands in one packet, which starts the time of
-    each.
+    With `pipelines`, a server that offers PIPELINING gets a message's commands in one packet, so the times of all start
+    together.
 
-    With `connection: per-message` each message has a connection of its own. Its QUIT runs concurrently with the
-    user's next tasks, for at most `QUIT_LIMIT_S`; `close` waits for it, so that no socket outlives the user.
+    With `connection: per-message` each message has its own connection. Its QUIT runs concurrently with the user's next
+    tasks, for at most `QUIT_LIMIT_S`; `close` waits for it, so that no socket outlives the user.
 
     With `connection: kept` a connection serves many messages. The server may end it between two of them, with or
     without a 421. The next MAIL then fails before any part of the message is sent, and the message goes over a new
@@ -90,7 +90,7 @@ class SmtpSubmission:
     async def _transact(
         self, connection: SmtpConnection, sender: str, recipients: Sequence[str], message: bytes
     ) -> None:
-        """Send one message, in one packet (RFC 2920 section 3.1) or one command at a time; then keep or QUIT."""
+        """Send one message, in one packet (RFC 2920 section 3.1) or one command at a time; then QUIT unless kept."""
         pieces = commands.wire_format(message)
         steps = [commands.mail(sender, message, connection.offered), *map(commands.rcpt, recipients), commands.DATA]
         try:

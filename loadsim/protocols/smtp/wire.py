@@ -11,7 +11,7 @@ LONGEST_LINE_BYTES = 4096
 """The longest line of a reply. RFC 5321 section 4.5.3.1.5 allows 512 bytes; some servers send more."""
 
 LONGEST_REPLY_BYTES = 1 << 16
-"""The most bytes of one reply. Replies to EHLO have a few dozen lines."""
+"""The most bytes in one reply. Replies to EHLO have a few dozen lines."""
 
 _CODES = {b"%d" % code: code for code in range(200, 600)}
 _CR, _SPACE, _HYPHEN = b"\r -"
@@ -114,6 +114,6 @@ def accepts_message(code: int) -> bool:
 def kind_of(code: int, verb: str) -> str:
     """Return the kind of a refusal, such as "550 RCPT"; codes that no RFC registers share "other 5yz RCPT".
 
-    The server chooses the code, and each kind takes a row in every snapshot.
+    The server chooses the code, and each kind takes up a row in every snapshot.
     """
     return f"{code if code in _REGISTERED else f'other {code // 100}yz'} {verb}"
