@@ -1,1 +1,1 @@
-"""Mail servers that loadsim can start for itself, on loopback, each in a directory of its own."""
+"""Mail servers that loadsim can start for itself, on loopback, each in its own directory."""

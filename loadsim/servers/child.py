@@ -43,7 +43,7 @@ async def until_end(services: Mapping[str, tuple[socket.socket, str]], versions:
 
 
 def run_child(serve: Serve) -> None:
-    """Read accounts and lists, raise the limit of open files, and serve."""
+    """Read accounts and lists, raise the open-file limit, and serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose users log off first
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""Commands of the operating system, and their errors as one line."""
+"""Operating system commands, and their errors as single lines."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from loadsim.servers.running import check_population
 
 DOVECOT = "/usr/sbin/dovecot"
 PROGRAMS = {"dovecot-imapd": "/usr/lib/dovecot/imap", "dovecot-lmtpd": "/usr/lib/dovecot/lmtp", "postfix": PROGRAM}
-"""Debian's packages, each with a program that it installs."""
+"""Debian packages, each with a program that it installs."""
 
 INOTIFY = Path("/proc/sys/fs/inotify")
 
@@ -73,11 +73,11 @@ def start_dovecot_postfix(
 ) -> DovecotPostfix:
     """Start an instance for these accounts and lists (address -> member addresses), and wait until both servers answer.
 
-    `directory` is created if missing; mailboxes from an earlier start are kept. Ports that are not given are chosen
-    among free ones. `tls` is none, starttls or implicit, for both services, with a private authority. The instance
-    listens on one IPv4 `address` of this machine. Beyond one connection each, users may have `further` ones to
-    mailboxes. Raises `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a
-    server does not start.
+    `directory` is created if missing; mailboxes from an earlier start are kept. Ports not given are chosen from the
+    free ones. `tls` is none, starttls or implicit, for both services, with a private authority. The instance listens on
+    one IPv4 `address` of this machine. Users may have `further` connections to mailboxes, in addition to one each.
+    Raises `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a server does
+    not start.
     """
     dialect, newer = check_machine()
     check_address(address)
@@ -131,7 +131,7 @@ def _start_both(layout: Layout, postfix: Postfix, address: str, ports: tuple[int
 
 
 def check_machine() -> tuple[Dialect, list[str]]:
-    """Return the installed Dovecot's dialect, and a sentence if it is newer than any release tried.
+    """Return the installed Dovecot's dialect, and a sentence if it is newer than any release tested.
 
     Raises `ConfigError` unless the packages are installed, in a supported version, and the user is root.
     """
@@ -144,7 +144,7 @@ def dovecot_version() -> str:
 
 
 def dialect_of(version: str) -> tuple[Dialect, list[str]]:
-    """Return the dialect of a Dovecot version such as 2.4.1-4, and a sentence if it is newer than any release tried.
+    """Return the dialect of a Dovecot version such as 2.4.1-4, and a sentence if it is newer than any release tested.
 
     Raises `ConfigError` if it is older than every dialect.
     """
@@ -183,7 +183,7 @@ def make_room_for_idling(sessions: int, settings: Path = INOTIFY) -> list[str]:
 
 
 def check_not_running(layout: Layout) -> None:
-    """Raise `ConfigError` if an instance is running in this directory, perhaps left over by a killed process."""
+    """Raise `ConfigError` if an instance is running in this directory, perhaps left behind by a killed process."""
     with suppress(FileNotFoundError, ValueError):
         pid = int((layout.dovecot_run / "master.pid").read_text())
         if str(layout.dovecot_conf).encode() in (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0"):

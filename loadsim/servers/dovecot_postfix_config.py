@@ -1,4 +1,4 @@
-"""A private Dovecot's configuration, from its release, directory, population and port."""
+"""A private Dovecot's configuration, derived from its release, directory, population and port."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Layout:
 
 
 class Dialect(NamedTuple):
-    """The settings of one series of releases for use in `dovecot_conf`; `{}` in a setting is a path."""
+    """One release series' settings for use in `dovecot_conf`; `{}` in a setting is a path."""
 
     version: str
     cleartext: str
@@ -75,7 +75,7 @@ DIALECTS = {
         key="ssl_server_key_file = {}",
     ),
 }
-"""By the first two numbers of Dovecot's version. Newer releases use the last one."""
+"""By the first two numbers of Dovecot's version. Newer releases use the last entry."""
 
 
 _CONF = """\
@@ -166,8 +166,8 @@ service auth-worker {{
 def dovecot_conf(dialect: Dialect, layout: Layout, address: str, imap_port: int, sessions: int, tls: str) -> str:
     """Return dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
 
-    Sessions do not share processes, so that one user's slow disk is not a slow server for another. Limits allow for
-    twice the `sessions`, as a lost session and its replacement overlap.
+    Sessions do not share processes, so that one user's slow disk does not slow down the server for another. Limits
+    allow for twice the `sessions`, as a lost session and its replacement may overlap.
     """
     most = 2 * sessions + 100
     clear, encrypted = (0, imap_port) if tls == "implicit" else (imap_port, 0)

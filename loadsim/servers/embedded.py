@@ -51,8 +51,8 @@ def start_embedded(
 ) -> EmbeddedServer:
     """Start pymap (IMAP, in memory) and aiosmtpd (SMTP) for these accounts and lists, and wait until they are ready.
 
-    `lists` map an address to the members' addresses. The server writes its log into `directory`, which must exist.
-    Raises `ConfigError` if the accounts contradict each other, or the child does not start.
+    `lists` maps an address to its members' addresses. The server writes its log into `directory`, which must exist.
+    Raises `ConfigError` if accounts conflict, or the child does not start.
     """
     population, lists = check_population(accounts, lists)
     content = {
@@ -94,7 +94,7 @@ start_embedded_mapi = partial(start_embedded, module="loadsim.servers.embedded_m
 
 
 def _first_line(stream: IO[bytes], log: Path) -> bytes:
-    """Return the child's line with its ports. Without one, raises `ConfigError` with its log's last line."""
+    """Return the child's line with its ports. If there is none, raises `ConfigError` with its log's last line."""
     ready, _, _ = select.select([stream], [], [], START_LIMIT_S)
     if not ready:
         raise ConfigError(f"server: embedded: expected to be ready within {START_LIMIT_S:.0f} s, see {log}")

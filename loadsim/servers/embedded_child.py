@@ -53,7 +53,7 @@ def _state_sizes_of_bodies() -> None:
 
 
 def _announce_pending_changes() -> None:
-    """Make IDLE announce changes between the last command and IDLE at once.
+    """Make IDLE announce at once the changes made since the last command.
 
     pymap announces them only with the next change. A client that just idles, as RFC 2177 intends, would miss a message
     that arrived before IDLE.
@@ -75,7 +75,7 @@ class MailDelivery:
     """Delivers messages from SMTP to the mailboxes; aiosmtpd's handler and authenticator."""
 
     def __init__(self, login: Login, accounts: Iterable[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
-        """`accounts` are (login, address, password), `lists` map an address to the members' addresses."""
+        """`accounts` are (login, address, password), `lists` maps an address to its members' addresses."""
         self._login = login
         self._passwords = {name.encode(): password.encode() for name, _, password in accounts}
         self._targets: dict[str, tuple[str, ...]] = {address.lower(): (name,) for name, address, _ in accounts}

@@ -23,7 +23,7 @@ POLL_S = 0.02
 TAKEN = "Address already in use"
 
 START = 'ulimit -S -n "$(ulimit -H -n)"; exec 3<&0; ( (read _ <&3; kill $$) & ); exec "$@" </dev/null 3<&-'
-"""Shell command that runs a master with the highest limit of open files, and kills it when our pipe ends.
+"""Shell command that runs a master with the highest possible open-file limit, and kills it when our pipe ends.
 
 The pipe ends when loadsim exits, even if killed. PR_SET_PDEATHSIG of prctl(2) would be simpler, but is lost when
 Postfix's master changes its effective user. The reader is not a child of the master: authdaemond, when terminated,
@@ -68,7 +68,7 @@ class Master:
             )
 
     def pids(self) -> frozenset[int]:
-        """Return the running processes of its session."""
+        """Return the running processes in its session."""
         pids: set[int] = set()
         for process in psutil.process_iter():
             with suppress(psutil.Error, ProcessLookupError):
@@ -128,14 +128,14 @@ class Master:
             raise kind(f"server: {self.name}: expected to start, it exited with: {error}")
 
     def _listens(self, port: int) -> bool:
-        """Return whether the master listens on a TCP port; in all servers here, it is the master that does."""
+        """Return whether the master listens on a TCP port; in all servers here, the master is the process that does."""
         with suppress(psutil.Error):
             sockets = psutil.Process(self._process.pid).net_connections("tcp")
             return any(listener.status == psutil.CONN_LISTEN and listener.laddr.port == port for listener in sockets)
         return False
 
     def first_error(self) -> str:
-        """Return the first error in its output or its log, preferably that a port is taken."""
+        """Return the first error in its output or its log, preferably one about a port that is taken."""
         lines = [
             line
             for file in (self._output, self._log)

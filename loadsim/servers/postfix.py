@@ -17,7 +17,7 @@ from loadsim.servers.private import Directory
 PROGRAM = "/usr/lib/postfix/sbin/master"
 LARGEST_MESSAGE_BYTES = 32 * 1024 * 1024
 LMTP_CONCURRENCY = 20
-"""Concurrent deliveries. The server behind Postfix has more processes, or it would drop connections."""
+"""Concurrent deliveries. The server behind Postfix needs more processes than this, or it would drop connections."""
 
 _MAIN_CF = """\
 compatibility_level = 3.6
@@ -67,7 +67,7 @@ in_flow_delay = 0s
 message_size_limit = {largest_bytes}
 mailbox_size_limit = 0
 """
-"""Postfix accepts mail for the domains, delivers it by LMTP, and relays none."""
+"""Postfix accepts mail for the domains, delivers it by LMTP, and relays nothing."""
 
 
 class Postfix:
@@ -102,7 +102,7 @@ class Postfix:
         keys: Path | None = None,
         tls: str = "none",
     ) -> None:
-        """Write main.cf, master.cf and the tables. `sasl` are main.cf's lines on who checks passwords.
+        """Write main.cf, master.cf and the tables. `sasl` has the lines of main.cf that set who checks passwords.
 
         `keys` is the directory of server.pem and server.key, unless `tls` is none.
         """
@@ -132,7 +132,7 @@ class Postfix:
     def start(self, within: Callable[[Sequence[str]], Sequence[str]] = list) -> Master:
         """Compile the tables (a missing one causes temporary failures), create the queue, and start the master.
 
-        After the same check, the master starts as by `postfix start`, but as our own child. The environment lets it
+        The master starts after the same check as with `postfix start`, but as our own child. The environment lets it
         write to the log before its log service runs. `within` returns the command that starts it in another view of the
         file system.
         """

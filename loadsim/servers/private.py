@@ -21,7 +21,7 @@ from loadsim.servers.running import RunningServer
 LOOPBACK = "127.0.0.1"
 LONGEST_SOCKET_PATH = 107
 PORTS = range(20000, 32768)
-"""Ports below the kernel's range for outgoing connections, none of which can take a port between choice and use."""
+"""Ports below the kernel's range for outgoing connections, so that none of these can take one before it is used."""
 PORT_ATTEMPTS = 5
 
 Server = TypeVar("Server", bound="PrivateServer")
@@ -49,7 +49,7 @@ class PrivateServer(RunningServer):
 
 
 class Directory(NamedTuple):
-    """A directory of an instance, to be created with this mode and owner."""
+    """An instance's directory, to be created with this mode and owner."""
 
     path: Path
     mode: int = 0o755
@@ -97,7 +97,7 @@ def on_free_ports(
 def check_programs(kind: str, programs: Mapping[str, str]) -> None:
     """Raise `ConfigError` unless the packages are installed and the user is root.
 
-    `programs` maps Debian's packages to a program that each installs.
+    `programs` maps each Debian package to a program that it installs.
     """
     missing = [name for name, path in programs.items() if not Path(path).exists()]
     if missing:

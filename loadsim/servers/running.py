@@ -33,7 +33,7 @@ class RunningServer(Protocol):
 def check_population(
     accounts: Iterable[Account], lists: Mapping[str, Sequence[str]]
 ) -> tuple[tuple[Account, ...], dict[str, tuple[str, ...]]]:
-    """Return the accounts and lists in the form that servers take. Raises `ConfigError` if they contradict each other.
+    """Return the accounts and lists in the form that servers expect. Raises `ConfigError` if they conflict.
 
     Logins and addresses must be unique, and lists' members must be accounts. Names go into line-oriented tables and
     protocols, so none may contain white space, a colon or a control character.

@@ -25,10 +25,10 @@ from loadsim.version import __version__
 EMSMDB, NSPI = "/mapi/emsmdb", "/mapi/nspi"
 LARGEST_BODY_BYTES = 0x50000
 EXPIRY_S = 900.0
-"""The time after its last request at which a session ends."""
+"""The time without requests after which a session ends."""
 PENDING_S = 15.0
 MOST_PENDING = 20
-"""A waiting NotificationWait sends PENDING at this interval, and ends without events after this number."""
+"""A waiting NotificationWait sends PENDING at this interval; without events, it ends after this many."""
 
 INVALID_VERB, INVALID_HEADER, INVALID_TYPE, INVALID_COOKIE, MISSING_HEADER, TOO_LARGE = 2, 4, 5, 6, 7, 9
 NO_CONTEXT, NO_PRIVILEGE, INVALID_BODY, MISSING_COOKIE, INVALID_SEQUENCE = 10, 11, 12, 13, 15
@@ -50,7 +50,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request, with header names in lower case. `login` is the user whose password it has."""
+    """An HTTP request, with header names in lower case. `login` is the user whose password it carries."""
 
     method: str
     path: str
@@ -158,7 +158,7 @@ class MapiServer:
         writer.write(_chunk(done + answer + _NO_AUXILIARY) + _chunk(b""))
 
     async def _news(self, session: Session, writer: asyncio.StreamWriter) -> bytes:
-        """Wait for a notification, and return the body that states whether there is one (section 2.2.4.4.2)."""
+        """Wait for a notification, and return the body that states whether one came (section 2.2.4.4.2)."""
         for _ in range(MOST_PENDING):
             try:
                 async with asyncio.timeout(PENDING_S):

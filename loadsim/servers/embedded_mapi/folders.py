@@ -1,4 +1,4 @@
-"""The definition of remote operations, and those on a mailbox, its folders, and tables of rows."""
+"""Remote operations: their definition, and those on mailboxes, folders and tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadsim.servers.embedded_mapi.wire import DISPLAY_NAME, Error, RopError, Va
 PRIVATE, USE_PER_MDB_REPLID_MAPPING = 0x01, 0x01000000
 """Flags of a logon ([MS-OXCSTOR] section 2.2.1.1.1)."""
 TABLE_BYTES = 510
-"""The length at which tables cut strings ([MS-OXCTABL] section 2.2.2.5)."""
+"""The length at which tables truncate strings ([MS-OXCTABL] section 2.2.2.5)."""
 CURRENT, END = 1, 2
 """Places in a table ([MS-OXCTABL] section 2.2.2.1.1)."""
 DEPTH, ASSOCIATED = 0x04, 0x02
@@ -33,7 +33,7 @@ class Call:
 
 
 Answer = bytes | tuple[object, bytes]
-"""The response after its error code; in a pair, preceded by the object made."""
+"""The response after its error code, or a pair of the new object and this response."""
 
 
 @dataclass(frozen=True, slots=True)

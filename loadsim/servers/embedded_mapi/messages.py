@@ -88,7 +88,7 @@ def open_message(call: Call, on: object, code_page: int, folder_number: int, mod
 
 
 def _that_fit(rows: list[bytes], room: int) -> list[bytes]:
-    """Return the first rows that fit into this size; a byte must hold their number."""
+    """Return the first rows that fit into this size; their number must fit into a byte."""
     fitting = []
     for row in rows[:0xFF]:
         room -= len(row)
@@ -125,7 +125,7 @@ def modify_recipients(
 
 
 def save_changes(call: Call, message: OpenMessage, flags: int) -> Answer:
-    """Store a copy of the draft; others' changes made meanwhile are lost."""
+    """Store a copy of the draft; changes made by others in the meantime are lost."""
     _check_writable(message)
     message.folder.put(message.draft.copy(message.draft.number))
     message.saved, message.writable = True, bool(flags & 2)

@@ -19,7 +19,7 @@ COMPUTED = {DISPLAY_TO, MESSAGE_SIZE, MID}
 
 _SENDER = 0x0C1F001F, 0x0C1E001F, 0x0C1A001F, 0x5D01001F
 _REPRESENTED = 0x0065001F, 0x0064001F, 0x0042001F, 0x5D02001F
-"""Properties of a message's sender, and of the person represented: address, its type, name, SMTP address."""
+"""Properties of a message's sender, and of the person represented: address, address type, name, SMTP address."""
 
 INTERNET_HEADERS = uuid.UUID("00020386-0000-0000-c000-000000000046").bytes_le
 FIRST_NAMED = 0x8000
@@ -86,7 +86,7 @@ class Folder:
 
     @property
     def values(self) -> Values:
-        """This folder's properties, also those of its row in a table ([MS-OXCFOLD] section 2.2.2)."""
+        """This folder's properties, including those of its row in a table ([MS-OXCFOLD] section 2.2.2)."""
         return self.own | {
             0x67480014: self.number,
             0x67490014: (self.parent or self).number,
@@ -207,7 +207,7 @@ class Store:
     """All mailboxes, and the address book."""
 
     def __init__(self, accounts: Iterable[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
-        """`accounts` are (login, address, password), `lists` map an address to the members' addresses."""
+        """`accounts` are (login, address, password), `lists` maps an address to its members' addresses."""
         self.mailboxes = {login: Mailbox(login, address) for login, address, _ in accounts}
         self._members: dict[str, tuple[Mailbox, ...]] = {}
         self.entries: dict[str, Values] = {}

@@ -130,7 +130,7 @@ class Reader:
         return categories, [self.unpack("IB") for _ in range(count)]
 
     def recipients(self) -> tuple[tuple[int, ...], list[tuple[int, int, bytes]]]:
-        """Return the further columns, and each row's number, recipient type and sized rest."""
+        """Return the further columns, and each row's number, recipient type and remaining bytes."""
         columns = self.one("T")
         return columns, [(*self.unpack("IB"), self.one("D")) for _ in range(self.one("H"))]
 
@@ -153,7 +153,7 @@ _FIELDS: dict[str, Callable[[Reader], Any]] = {
     "R": Reader.recipients,
     "F": Reader.new_folder,
 }
-"""Further fields: strings, sized bytes, counted tags and identifiers, and fields of a single operation."""
+"""Further fields: strings, sized bytes, counted tags and identifiers, and fields used by only one operation."""
 
 
 def encode(kind: int, value: Any) -> bytes:
@@ -170,7 +170,7 @@ def sized(content: bytes) -> bytes:
 
 
 def encode_row(values: Values, tags: Iterable[int], largest_bytes: int = 0xFFFF) -> bytes:
-    """Return a property row (section 2.8.1). Larger values are cut."""
+    """Return a property row (section 2.8.1). Values above `largest_bytes` are truncated."""
     cells: list[bytes | None] = []
     for tag in tags:
         value = values.get(tag)
@@ -184,7 +184,7 @@ def encode_row(values: Values, tags: Iterable[int], largest_bytes: int = 0xFFFF)
 
 
 def typed_string(text: str) -> bytes:
-    """Return a string after its form: empty, or Unicode (section 2.11.7)."""
+    """Return a string preceded by its form: empty, or Unicode (section 2.11.7)."""
     return b"\x04" + encode(STRING, text) if text else b"\x01"
 
 
