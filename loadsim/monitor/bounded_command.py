@@ -19,7 +19,7 @@ SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 """Directories of server commands, which are not on every user's PATH."""
 
 EXEC = ("/bin/sh", "-c", 'exec "$@"', "sh")
-"""The words before a command, into which the shell turns.
+"""Words to put before a command: a shell that turns into it.
 
 `Popen` returns only after execve(2), which may hang on the command's file: if its file system hangs, or if there is a
 lease on it. This way, the shell hangs instead, and can be killed.
@@ -42,7 +42,7 @@ def found_command(name: str) -> str:
 
 
 def output_of(words: Sequence[str], limit_s: float, most_bytes: int) -> bytes:
-    """Return the standard output of a command. Raises `OSError` as `output_chunks` does."""
+    """Return a command's standard output. Raises `OSError` as `output_chunks` does."""
     return b"".join(output_chunks(words, limit_s, most_bytes))
 
 
@@ -75,7 +75,7 @@ def output_chunks(words: Sequence[str], limit_s: float, most_bytes: int) -> Gene
                 elif ended:
                     break  # a child of the command may keep the pipe open
                 elif chunk is not None:
-                    selector.unregister(output)  # at its end, it would be ready all the time
+                    selector.unregister(output)  # once closed, it would always be ready
     if process.returncode:
         status = f"signal {-process.returncode}" if process.returncode < 0 else f"exit status {process.returncode}"
         raise OSError(f"expected the command to succeed, found that it failed ({status})")
@@ -105,8 +105,8 @@ def started(
     `stdin` and `stderr` are `Popen`'s; standard output is a pipe. At the end, the process group is killed before the
     command is waited for, as its number cannot be reused until then.
     """
-    with _lock:  # a command started while this process ends is killed, too
-        process = subprocess.Popen(  # noqa: S603 - the command of the user's scenario
+    with _lock:  # a command started while this process ends is also killed
+        process = subprocess.Popen(  # noqa: S603 - a command from the user's scenario
             (*EXEC, *words), stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
         )
         _running.add(process.pid)
@@ -121,7 +121,7 @@ def started(
             _running.discard(process.pid)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):  # running as another user, it may not be killed
+        with suppress(subprocess.TimeoutExpired):  # if it runs as another user, we may not kill it
             process.wait(KILLED_S)
         for stream in (process.stdin, process.stdout):
             if stream is not None:
@@ -130,7 +130,7 @@ def started(
 
 @atexit.register
 def _kill_running() -> None:
-    """Kill the commands of threads that this process's end interrupts."""
+    """Kill commands whose threads are cut short by this process's end."""
     locked = _lock.acquire(timeout=KILLED_S)
     try:
         for group in tuple(_running):

@@ -1,4 +1,4 @@
-"""The collection of monitors' streams, printed by the scenario's commands, into a run's logs.
+"""The collection of monitors' streams, which the scenario's commands print, in a run's logs.
 
 A thread per monitor writes its standard output to a file as it arrives. Nothing that the command does ends the run:
 crashes, garbage, silence and floods are recorded in the file. Only a monitor without a first sample is rejected.
@@ -30,7 +30,7 @@ from loadsim.timinglog.file import open_log
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """The limits of a monitor's command.
+    """The limits on a monitor's command.
 
     The first sample must arrive within `start_s`, in at most `start_bytes`. After that, the command may print
     `first_bytes` plus `bytes_per_s`; a monitor prints 2 KB per second. At the end of the run, its standard input is
@@ -102,8 +102,8 @@ def _remove_alone(logs: Path, own: set[Path]) -> None:
 class Collector:
     """Collects one monitor's stream in a thread, from `start` to `end`.
 
-    `sampled` gets None at the first sample, or the reason why there is none. `ended` gets what is missing in the file,
-    or None, once the command is gone and the file is settled.
+    `sampled` gets None at the first sample, or the reason why there is none. `ended` gets what is missing from the
+    file, or None, once the command is gone and the file is settled.
     """
 
     def __init__(self, name: str, words: Sequence[str], path: Path, limits: Allowances = LIMITS) -> None:
@@ -180,7 +180,7 @@ class Collector:
                 # 1. The output.
                 chunk = available(output) if output in ready else None
                 if chunk == b"":
-                    selector.unregister(output)  # at its end, it would be ready all the time
+                    selector.unregister(output)  # once closed, it would always be ready
                 elif chunk and (why := self._take(file, chunk)):
                     return why
                 # 2. The command's end; a child may keep the pipe open.
@@ -232,7 +232,7 @@ class Collector:
         self._ending, self._until_s = True, time.monotonic() + self._limits.end_s
 
     def _late(self, process: subprocess.Popen[bytes]) -> str | None:
-        """Return why a command that exceeds its time is killed; None if it gets some more."""
+        """Return why a command that exceeds its time is killed; None if it gets more time."""
         if not self._ending:
             unreadable = ": it printed no log that this version of loadsim reads; does it run the same version?"
             return f"no sample within {self._limits.start_s:g} s{unreadable if self._unreadable else ''}"

@@ -1,4 +1,4 @@
-"""The probe `command`: figures printed by a command of the user's."""
+"""The `command` probe: figures printed by a command of the user's own."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def _words(command: str) -> list[str]:
 
 
 def figures_of(output: bytes, single: str) -> dict[str, float]:
-    """Return the figures in a command's output: one number, or lines of a name and a number.
+    """Return the figures in a command's output: one number, or lines with a name and a number each.
 
-    Raises `ValueError` for anything else, which shows nothing of the output but a figure's name.
+    Raises `ValueError` for anything else, quoting no more of the output than a figure's name.
     """
     lines = [words for line in output.decode("utf-8", "replace").splitlines() if (words := line.split())]
     if len(lines) == 1 and len(lines[0]) == 1:

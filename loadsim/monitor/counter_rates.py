@@ -1,4 +1,4 @@
-"""Rates of a server's counters between two samples of a probe."""
+"""Rates of a server's counters between two of a probe's samples."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class RisingCounters:
     def rates(self, counters: Mapping[str, float], at_s: float, era: Hashable = None) -> dict[str, float]:
         """Return the increases per second since the last sample, at `at_s` of the monotonic clock.
 
-        There are none for the first sample, or after a reset: a counter fell or disappeared, or `era` changed, which is
-        anything that changes at each server start. One reset counter is enough, as a server resets all of them.
+        There are none for the first sample, or after a reset: a counter fell or disappeared, or `era` changed, a value
+        that changes with each server start. One reset counter is enough, as a server resets all of them.
         """
         before, before_s, before_era = self._before, self._at_s, self._era
         self._before, self._at_s, self._era = dict(counters), at_s, era

@@ -12,14 +12,14 @@ from loadsim.errors import ConfigError
 from loadsim.monitor.server_discovery import ServerPlace, with_descendants
 
 REAL_TIME_PRIORITY = 1
-"""The lowest real-time priority, which still comes before all processes without one."""
+"""The lowest real-time priority, which still takes precedence over all processes without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """The generator's and the server's cores. `real_time`: the generator has a real-time priority on its cores.
+    """The generator's and the server's cores. With `real_time`, the generator has a real-time priority on its cores.
 
-    `apart`: the server was moved to its cores; otherwise there was no permission, and it may also run on the
+    With `apart`, the server was moved to its cores; otherwise permission was missing, and it may also run on the
     generator's.
     """
 
@@ -46,8 +46,8 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
 
     The generator is this process; either side's children that start during the block inherit its cores. As root, the
     generator also gets a real-time priority, so that other processes on its cores do not delay its clocks. Server
-    processes that cannot be seen or moved for lack of permission stay where they are. Raises `ConfigError` for a single
-    core.
+    processes that cannot be seen or moved for lack of permission stay where they are. Raises `ConfigError` if there is
+    only one core.
     """
     own_cpus = os.sched_getaffinity(0)
     ours, servers = split(sorted(own_cpus), engines)
@@ -88,7 +88,7 @@ def _named(cpus: Sequence[int]) -> str:
 
 
 def _moved(process: int, name: str, cpus: Sequence[int]) -> bool:
-    """Move a process. Return False without permission. Raises `ConfigError` if it cannot run on these cores."""
+    """Move a process. Return False if that is not permitted. Raises `ConfigError` if it cannot run on these cores."""
     try:
         _move_threads(process, cpus)
     except PermissionError:
@@ -109,7 +109,7 @@ def _move_threads(process: int, cpus: Sequence[int] | set[int]) -> None:
 
 
 def _take_real_time_priority() -> bool:
-    """Give this process and its future children a real-time priority. Return False without permission."""
+    """Give this process and its future children a real-time priority. Return False if that is not permitted."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REAL_TIME_PRIORITY))
     except PermissionError:
@@ -118,7 +118,7 @@ def _take_real_time_priority() -> bool:
 
 
 def leave_real_time_priority() -> None:
-    """Drop the calling thread's real-time priority, and thus that of threads and processes it will start.
+    """Drop the real-time priority of the calling thread, and of threads and processes that it will start.
 
     A thread that only watches must not delay the engines: at equal real-time priority, it would keep a core for as long
     as it works.

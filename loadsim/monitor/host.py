@@ -1,4 +1,4 @@
-"""A machine that makes load: its engines run to their end, and its log has samples of the machine and its probes."""
+"""A load-generating machine: runs its engines to their end, and logs samples of the machine and its probes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Machine:
         self._tcp = tcp_counters(read("net/snmp"))
 
     def take(self) -> dict[str, Any]:
-        """Return a sample of the time since the last one. The timing log's page documents the keys."""
+        """Return a sample covering the time since the last one. The timing log's page documents the keys."""
         before, self._cores = self._cores, core_times(self._read("stat"))
         tcp_before, self._tcp = self._tcp, tcp_counters(self._read("net/snmp"))
         # A core switched on meanwhile has no earlier value.
@@ -103,7 +103,7 @@ def _share(part: int, whole: int) -> float:
 def machine_log(directory: Path, header: Mapping[str, Any]) -> Iterator[TimingLogWriter]:
     """Yield the machine's log, a new file next to its engines' logs; `header` is one of theirs.
 
-    Raises `ConfigError` if the directory takes no file.
+    Raises `ConfigError` if the file cannot be created.
     """
     begun = {"wall_clock_start": datetime.now(UTC).isoformat(), "engine": LOG_NAME, "engine_users": 0, "hand": None}
     path = directory / f"{header['client']}.{LOG_NAME}.tlog"
@@ -161,10 +161,10 @@ async def run_engines(
     settle: Callable[[], Awaitable[None]],
     more: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
-    """Run the engines of a coordinator until they end; a signal stops them. Meanwhile write the machine's log.
+    """Run a coordinator's engines until they end or a signal stops them. Meanwhile, write the machine's log.
 
     `probing` samples probes (`probes.sampled`), `facts` and `more` are those of `watched_machine`. At the end, `settle`
-    renews or releases the hold on the accounts, which shows if it was lost.
+    renews or releases the hold on the accounts, which shows whether it was lost.
     """
     with calls_on_signal(coordinator.stop), probing:
         async with watched_machine(log, MonotonicClock(), lambda: coordinator.start_ns, facts, more):

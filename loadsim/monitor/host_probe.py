@@ -1,4 +1,4 @@
-"""The probe `host`: processor, memory, disks and network of the machine it runs on.
+"""The `host` probe: processor, memory, disks and network of the machine it runs on.
 
 Rates and shares cover the time since the last sample, by the kernel's counters and the monotonic clock. Memory and
 network come from psutil, the rest from /proc, as psutil reports neither the time in a disk's queue nor core numbers.
@@ -84,7 +84,7 @@ class Sources:
 
 
 def network_interfaces(network: Path = Path("/sys/class/net")) -> tuple[str, ...]:
-    """Return the hardware's interfaces or, if there are none, as in a container, all except loopback.
+    """Return the physical interfaces or, if there are none, as in a container, all except loopback.
 
     Bridges, bonds, VLANs and tunnels pass their packets to hardware, and would count them twice.
     """
@@ -105,7 +105,7 @@ def kernel_pressure() -> tuple[str, ...]:
     for name in PRESSURE:
         try:
             read_proc(f"pressure/{name}")
-        except OSError:  # also if it exists but is switched off
+        except OSError:  # even if it exists, it may be switched off
             continue
         readable.append(name)
     return tuple(readable)
@@ -115,8 +115,8 @@ def kernel_pressure() -> tuple[str, ...]:
 class HostSample:
     """The machine's counters and levels at one moment.
 
-    `times` are by core. `counters` are by figure, whose value is the increase per second, and by source: an interface,
-    or "". `disks` are by their names in figures.
+    `times` is keyed by core; `counters` by figure, which is the increase per second, and source: an interface, or "".
+    `disks` is keyed by the disks' names in figures.
     """
 
     at_ns: int
@@ -127,7 +127,7 @@ class HostSample:
 
 
 def reading_of(read: ReadText, sources: Sources, at_ns: int) -> HostSample:
-    """Read the machine's files. Raises `OSError` or `ValueError` if one is missing. A disk may be missing."""
+    """Read the machine's files. Raises `OSError` or `ValueError` if one is missing. Disks may be missing."""
     times = core_times(read("stat"))
     memory = psutil.virtual_memory()
     counters: dict[tuple[str, str], float] = dict(network_counters(sources.interfaces))
@@ -177,7 +177,7 @@ def busiest_core(before: Mapping[str, CoreTime], now: Mapping[str, CoreTime]) ->
 
 
 def network_busy_share(before: HostSample, now: HostSample, speeds: Mapping[str, float]) -> dict[str, float]:
-    """Return the largest share of its speed at which an interface received or sent; nothing if no speed is known."""
+    """Return the busiest interface's share of its speed, receiving or sending; nothing if no speed is known."""
     passed_s = (now.at_ns - before.at_ns) / 1e9
     shares = [
         (now.counters[key] - before.counters[key]) / passed_s / speed

@@ -62,7 +62,7 @@ class LogTail:
             self._file.close()
 
     def _read(self) -> bytes:
-        """Return the new bytes; of too large a block, at least one more than allowed."""
+        """Return the new bytes; if there are too many, at least one more than allowed."""
         self._file.seek(self._at)
         data = self._file.read(self._most_bytes + LONGEST_LINE_BYTES + 1)
         self._at += len(data)

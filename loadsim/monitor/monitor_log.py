@@ -53,7 +53,7 @@ def wrong_maker(log: LogFile, name: str) -> str | None:
 
 
 def settle(path: Path, name: str, why: str | None) -> str | None:
-    """Turn a collected stream into a valid log, recording the reason `why` something is missing in it.
+    """Turn a collected stream into a valid log, recording the reason `why` something is missing from it.
 
     An incomplete block is cut off. A file that is not the monitor's log is renamed (`REJECTED`), and replaced by a log
     without samples. Return everything that is missing, or None. Raises `OSError`.

@@ -1,4 +1,4 @@
-"""The probe `postfix`: the queue of a Postfix on this machine, and the deliveries in its log.
+"""The `postfix` probe: the queue of a Postfix on this machine, and the deliveries in its log.
 
 The queue is what `postqueue -j` lists (postqueue(1)); the deliveries are the log lines of its delivery agents, read as
 bounce(8) and pflogsumm do.
@@ -31,8 +31,9 @@ LONGEST_LISTING_S = 30.0
 PAUSE_S = ALWAYS_ALLOWED_S / 2
 """The pause after a listing: the queue is listed every third second.
 
-Starting `postqueue` accounts for most of the probe's cost. A pause that grew with the listing would sample a long queue
-less often than a short one, so that its mean came out too small, and an overloaded server's would not be measured.
+Starting `postqueue` accounts for most of the probe's cost. If the pause grew with the listing, long queues would be
+sampled less often than short ones: means would come out too small, and an overloaded server's queue would not be
+measured.
 """
 
 LONGEST_MESSAGE_BYTES = 16 << 20
@@ -54,7 +55,7 @@ _ADDRESS = rb'<(?:"(?:[^"\\\n]|\\[^\n])*"|[^">\n])*>'
 
 
 def open_probe(services: Services, config_directory: object = None, log: object = None) -> Probe:
-    """Return a function that lists the queue, and reads new lines in the file `log`. Raises `ConfigError`."""
+    """Return a function that lists the queue, and reads new lines from the file `log`. Raises `ConfigError`."""
     options: tuple[str, ...] = ()
     if config_directory is not None:
         options = ("-c", text_of("config_directory", config_directory, "the directory of Postfix's main.cf"))
@@ -67,7 +68,7 @@ def open_probe(services: Services, config_directory: object = None, log: object 
 def sample_of(listing: QueueListing, rates: LogRates | None) -> Probe:
     """Return a function that samples queue and log.
 
-    If a listing fails, the log is not read: the next sample has the rates since the last one with rates.
+    If a listing fails, the log is not read: the next sample has the rates since the last sample that had any.
     """
     return lambda: listing.sample() | (rates.sample() if rates else {})
 
@@ -84,7 +85,7 @@ def _syslog_name(postconf: Sequence[str]) -> str:
 
 
 class QueueListing:
-    """Lists the queue by a command, and returns no figures in the pause after that."""
+    """Lists the queue with a command, and returns no figures during the pause that follows."""
 
     def __init__(self, command: Sequence[str], pause_s: float = PAUSE_S) -> None:
         self._command = command
@@ -172,7 +173,7 @@ class LogRates:
 class LogCounter:
     """Counts the messages and deliveries of one instance in lines of a syslog (RFC 3164, with any time, or RFC 5424).
 
-    `queued` counts messages for which cleanup(8) logs a `message-id=`, of which a message may have several. `sent`,
+    `queued` counts messages for which cleanup(8) logs a `message-id=`; it may log several for one message. `sent`,
     `deferred` and `bounced` count the `status=` of delivery agents, one per recipient and attempt.
     """
 

@@ -1,6 +1,6 @@
-"""Checks of the built-in probes' settings, and of the numbers that they read, with errors of one line.
+"""Checks of the built-in probes' settings, and of the numbers that they read, with one-line errors.
 
-The line shows neither the probe's name nor any text, which may be a secret.
+The line shows neither the probe's name nor any of the text, which may be secret.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ class OpenedProbe:
 
 
 def check_probes(origin: str, probes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Import probes, and check their settings' names; `origin` names their place in errors.
+    """Import probes, and check their settings' names; `origin` says in errors where they are configured.
 
-    Raises one `ConfigError` for all faults.
+    Raises a single `ConfigError` for all faults.
     """
     problems = []
     for name, settings in probes.items():
@@ -72,9 +72,9 @@ def check_probes(origin: str, probes: Mapping[str, Mapping[str, Any]]) -> None:
 async def open_probes(
     origin: str, probes: Mapping[str, Mapping[str, Any]], services: Services, limit_s: float = LONGEST_OPENING_S
 ) -> tuple[OpenedProbe, ...]:
-    """Open checked probes for a server, one after another; `origin` names their place in errors.
+    """Open checked probes for a server, one after another; `origin` says in errors where they are configured.
 
-    Raises `ConfigError` if one cannot be opened, or not within `limit_s`.
+    Raises `ConfigError` if one cannot be opened within `limit_s`.
     """
     return tuple(
         [
@@ -85,7 +85,7 @@ async def open_probes(
 
 
 def _installed_probe(origin: str, name: str) -> Plugin:
-    """Return a key's probe: `NAME`, or `NAME/LABEL` if there are several of one name."""
+    """Return a key's probe: `NAME`, or `NAME/LABEL` if several have the same name."""
     kind, slash, label = name.partition("/")
     if slash and not _LABEL.fullmatch(label):
         expected = f"a label of a-z, 0-9, _ and - after {kind}/"
@@ -120,7 +120,7 @@ async def _opened_in_time(
 
 
 def _opened(name: str, probe: Plugin, services: Services, settings: Mapping[str, Any]) -> OpenedProbe:
-    """Open a probe in this thread, which is not the main one, so that signals raise nothing. Raises `ConfigError`."""
+    """Open a probe in this thread, which is not the main one, so signals raise nothing in it. Raises `ConfigError`."""
     expected = f"probe {name}: expected {probe.entry.value} of {probe.origin}"
     try:
         sample = probe.load()(services, **settings)
@@ -233,7 +233,7 @@ class _Sampler:
             self._asked_s = time.monotonic()
             try:
                 figures = checked(self.probe.sample())
-            except BaseException as error:  # noqa: BLE001 - SystemExit, too, ends only this sample
+            except BaseException as error:  # noqa: BLE001 - even SystemExit ends only this sample
                 failure = _text(error)
             self._asked_s = None
             with suppress(RuntimeError):  # the loop is closed: the run is over

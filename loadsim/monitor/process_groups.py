@@ -29,7 +29,7 @@ LAST_READINGS = 5
 """The number of readings whose median cost decides when the next one is due."""
 
 FIND_EACH_NS = 30 * 10**9
-"""The longest time until a server is found again that was reloaded or joined by another instance."""
+"""The longest time until a server that was reloaded, or joined by another instance, is found again."""
 
 FORWARDERS = frozenset(("docker-proxy", "rootlessport", "slirp4netns", "pasta", "pasta.avx2", "ssh"))
 """Programs that listen on behalf of a server in a container or on another machine."""
@@ -136,7 +136,7 @@ class ProcessGroups:
             elif process.parent in self._loadsim:
                 self._loadsim.add(number)
         self._server &= self._times.processes.keys()
-        self._loadsim -= self._server  # loadsim starts servers, too
+        self._loadsim -= self._server  # loadsim also starts servers
 
     def _figures(
         self, ticks: Mapping[int, int], times: Mapping[str, CoreTime], busy_ticks: int, passed_ns: int

@@ -1,4 +1,4 @@
-"""The probe `prometheus`: an HTTP endpoint's metrics in Prometheus' or OpenMetrics' text format, read within limits."""
+"""The `prometheus` probe: an HTTP endpoint's metrics in Prometheus' or OpenMetrics' text format, read within limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from loadsim.monitor.probes import MOST_FIGURES
 LONGEST_S = 60.0
 MOST_BYTES = 4 << 20
 START = "process_start_time_seconds"
-"""A metric that most endpoints have. It changes when their process restarts, with all counters at 0."""
+"""A metric that most endpoints have. It changes when their process restarts, which resets all counters to 0."""
 
 _LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\\n]|\\.)*)"'
 _NEXT_LABEL = re.compile(rf"{_LABEL}[ \t]*(,[ \t]*|(?=\}}))")
@@ -78,7 +78,7 @@ def metrics_of(text: str) -> tuple[ScrapedMetric, ...]:
         if item is None or text[item.end() : item.end() + 1] not in ("", ","):
             expected = 'METRIC, METRIC{LABEL="VALUE"} or rate(METRIC), separated by commas'
             raise ConfigError(f"metrics: expected {expected}, found {text[at:]!r:.60}")
-        # Groups 3 to 6 are of a selector within rate(), 7 to 10 of one outside.
+        # Groups 3 to 6 belong to a selector within rate(), 7 to 10 to one outside.
         given, is_rate = item[1], item[2] is not None
         name, labels = (item[3], item[4]) if is_rate else (item[7], item[8])
         figure = given.strip() if given is not None else f"{name}_per_s" if is_rate else name
@@ -108,7 +108,7 @@ def value_of(metric: ScrapedMetric, page: str) -> float:
 
 
 def samples_of(name: str, page: str, labels: Labels = frozenset()) -> list[tuple[dict[str, str], str]]:
-    """Return the labels and value of each of a metric's samples that have these labels, in the order of the page.
+    """Return the labels and value of each of a metric's samples with these labels, in page order.
 
     The page is in text format 0.0.4 or OpenMetrics 1.0. Raises `ValueError` for a line in another format.
     """
@@ -143,7 +143,7 @@ def labels_at(text: str, at: int) -> tuple[dict[str, str], int]:
 
 
 def address_of(url: object) -> SplitResult:
-    """Return an address's parts. Raises `ConfigError`, which does not show the address, as it may have a password."""
+    """Return an address's parts. Raises `ConfigError`, which hides the address, as it may contain a password."""
     expected = "an address such as http://127.0.0.1:9900/metrics"
     text = text_of("url", url, expected)
     try:

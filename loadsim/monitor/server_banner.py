@@ -23,7 +23,7 @@ LONGEST_SHOWN = 500
 
 
 def environment_facts(place: ServerPlace, services: Services) -> dict[str, Any]:
-    """Return facts about the server and this machine, while nothing keeps server and load on separate cores."""
+    """Return facts about the server and this machine, assuming that nothing keeps server and load on separate cores."""
     return {
         "server_here": place.here,
         **this_machine(),

@@ -52,8 +52,9 @@ class ServerCores:
     ) -> dict[str, float]:
         """Return the figures since the last reading; none if the server's cores are unknown.
 
-        `named` has the processes in named groups. `times` are by core, `ticks` by process since the last reading; a
-        core has `ticks_per_core`. If the server's cores have changed, only levels are known.
+        `named` are the processes in named groups, `times` those of each core, `ticks` those of each process since the
+        last reading. In that time, a core has `ticks_per_core`. If the server's cores have changed, only levels are
+        known.
         """
         before_cores, before = self._cores, self._times
         self._cores, self._times = frozenset(), times
@@ -75,7 +76,7 @@ class ServerCores:
         passed = added(times[name] - before[name] for name in names)
         if not (shares := core_shares(passed)):
             return figures
-        # Of processes that may also run elsewhere, the share on these cores is unknown: they count as others.
+        # For processes that may also run elsewhere, the share on these cores is unknown: they count as others.
         only_here = {number for number, own in sets.items() if number in server or (own and _union([own]) <= cores)}
         of_groups = sum(ticks.get(number, 0) for number in only_here)
         return figures | {

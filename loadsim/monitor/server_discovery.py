@@ -19,10 +19,10 @@ LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
 
 FIRST_PROCESS = 1
-"""An init, which may hold sockets of services not started yet, or a container's mail server."""
+"""The number of an init, which may hold sockets of services not started yet, or of a container's mail server."""
 
 INITS = frozenset({"systemd", "init"})
-"""Names of first processes that do not serve mail."""
+"""The names of first processes that do not serve mail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def addresses_of(host: str) -> frozenset[IPv4Address | IPv6Address]:
 
 
 def is_own(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address is this machine's, as only then can a socket be bound to it."""
+    """Return whether an address is this machine's: only then can a socket be bound to it."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as asked:

@@ -51,7 +51,7 @@ def added(times: Iterable[CoreTime]) -> CoreTime:
 
 
 def busy_share(passed: CoreTime) -> float | None:
-    """Return the share of time in which a core was not free; None if no tick has passed."""
+    """Return the share of time in which a core was busy; None if no tick has passed."""
     # While another machine has a core, it cannot be used.
     times = _not_negative(passed)
     return (times.busy + times.stolen) / times.total if times.total > 0 else None

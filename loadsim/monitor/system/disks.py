@@ -24,7 +24,7 @@ MS_WRAP = 2**32
 class DiskCounters(NamedTuple):
     """A disk's counters since the kernel found it: the first eleven fields after its name.
 
-    `queue_ms` is the sum of all requests' times, also of those that waited at the same time.
+    `queue_ms` is the sum of all requests' times; those that waited at the same time all count.
     """
 
     reads: int
@@ -52,9 +52,10 @@ def disk_counters(diskstats: str) -> dict[str, DiskCounters]:
 def chosen_disks(
     names: Sequence[str], counters: Mapping[str, DiskCounters], block: Path = Path("/sys/block")
 ) -> tuple[str, ...]:
-    """Return the disks to sample: those named or, by default, the hardware's with the most sectors read and written.
+    """Return the disks to sample: those named or, by default, the physical disks with the most sectors read and
+    written.
 
-    `block` has a directory per whole disk, with a link `device` if it is hardware, not a partition, loop device, RAM
+    `block` has a directory per whole disk, with a `device` link if it is hardware, not a partition, loop device, RAM
     disk, RAID or volume. Raises `ConfigError` for a name that is not a whole disk.
     """
     # Here, a slash in a device's name is an exclamation mark.

@@ -176,11 +176,11 @@ class ProcessTimes:
         return number in self.processes and self.processes[number].started_ticks == known.started_ticks
 
     def _counted_of_ended(self, before: Mapping[int, Process]) -> Counter[int]:
-        """Return the ticks already counted of ended processes, by the number of the process that waited for them."""
+        """Return the ticks already counted for ended processes, by the number of the process that waited for them."""
         counted, heirs = Counter[int](), dict[int, int]()
         for number, process in before.items():
             if number in self.ended:
-                # If the parent has ended, too, its own parent has the time of both.
+                # If the parent has also ended, its own parent has the time of both.
                 heirs[number] = heirs.get(process.parent, process.parent)
                 counted[heirs[number]] += process.own_ticks + process.reaped_ticks + self._owed_ticks[number]
         return counted

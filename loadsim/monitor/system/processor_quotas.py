@@ -1,4 +1,4 @@
-"""Processor quotas of the control groups, such as containers, that processes are in, and how much of them is used.
+"""Processor quotas of processes' control groups, such as containers, and how much of each is used.
 
 Source: the kernel's documentation of control groups, version 2 (`cpu.max`, `cpu.stat`).
 """
@@ -59,7 +59,7 @@ def quota_figures(before: QuotaUse, now: QuotaUse) -> dict[str, float]:
 
 
 class ProcessorQuotas:
-    """Samples processes' control groups and the groups above them; `mounted` has the hierarchy."""
+    """Samples processes' control groups and their parent groups; `mounted` describes the hierarchy."""
 
     def __init__(self, mounted: Path = MOUNTED, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._mounted = mounted

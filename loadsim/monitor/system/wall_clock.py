@@ -41,7 +41,7 @@ def wall_clock_error_ns() -> int | None:
 
 
 def wall_clock_sample() -> dict[str, Any]:
-    """Return a sample of both of this machine's clocks, taken within some microseconds."""
+    """Return a sample of both of this machine's clocks, taken within a few microseconds."""
     before_ns, wall_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
     error_ns = wall_clock_error_ns()
     stated = {} if error_ns is None else {WALL_CLOCK_ERROR: error_ns}
