@@ -1,4 +1,4 @@
-"""The store `database`: a table of messages in SQLite with a write-ahead log, like a mail server's database engine."""
+"""The `database` store: a table of messages in SQLite with a write-ahead log, like a mail server's database engine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COUNT = "INSERT INTO mailbox VALUES(?1, ?2) ON CONFLICT(number) DO UPDATE SET m
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise `Damaged` for damage that SQLite finds, and `OSError` for its other errors; pass on those of our files.
+    """Raise `Damaged` for damage that SQLite finds, `OSError` for its other errors; those of our files pass through.
 
     SQLite itself only opens and locks files and shares memory; the disk is not at fault if that fails.
     """
@@ -48,7 +48,7 @@ def _as_os_errors() -> Iterator[None]:
 
 
 class DatabaseStore:
-    """A database with a connection for each thread. Changes take turns, as in every engine with one log."""
+    """A database with a connection per thread. Changes take turns, as in every engine with one log."""
 
     transactional = True
 
@@ -75,7 +75,7 @@ class DatabaseStore:
 
     @property
     def _own(self) -> apsw.Connection:
-        """The connection of the calling thread."""
+        """The calling thread's connection."""
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             with _as_os_errors():
@@ -157,7 +157,7 @@ class DatabaseStore:
         self.io.add(Io.MAINTENANCE, began_ns, len(content))
         for begin in range(0, len(content), PAGE_BYTES):
             if not is_sound(content[begin : begin + PAGE_BYTES], offset + begin):
-                with self._pages.writing:  # it may have been read while it was written
+                with self._pages.writing:  # it may have been read while being written
                     page = self._pages.file.read(PAGE_BYTES, offset + begin)
                 # A hole of zeros is a page that is only in the log: a checkpoint skips what a reader must not see.
                 if not is_sound(page, offset + begin) and (all_written or any(page)):

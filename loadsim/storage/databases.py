@@ -1,4 +1,4 @@
-"""The processes of a test's databases, the orders to them, and the load on all of them at once."""
+"""The processes of a test's databases, orders to them, and the load on all at once."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Database:
 async def databases(
     scenario: StorageScenario, places: Sequence[Path], log_bytes: int = LOG_BYTES
 ) -> AsyncIterator[list[Database]]:
-    """Start a process for each database, and open it; the end of the block kills them. Raises `RunInvalid`."""
+    """Start a process per database, and open it. At the end of the block, they are killed. Raises `RunInvalid`."""
     started: list[Database] = []
     try:
         for place in places:
@@ -175,7 +175,7 @@ class LoadRun:
             database.channel.send(encode(Stop()))
 
     def _all_met(self) -> bool:
-        """Return True once all machines have come to this point."""
+        """Return True once all machines have reached this point."""
         if self.others is None:
             return True
         if self.meeting is None:

@@ -103,7 +103,7 @@ def result_word(verdict: Verdict) -> str:
 
 
 def verdict_words(recording: Recording, verdict: Verdict) -> str:
-    """Return the result of a test; with a judged load, also its rate and the target."""
+    """Return a test's result; for a judged load, also its rate and the target."""
     words = f"{recording.header.test} test {result_word(verdict)}"
     if recording.header.test in LOADED and verdict.validity != "invalid":
         achieved, target = recording.together.iops, recording.scenario.target_iops
@@ -161,7 +161,7 @@ def _inputs_and_outputs(recording: Recording, databases: Sequence[DatabaseFigure
 
 
 def _columns(kind: Io, rate: str) -> Sequence[ColumnOf[DatabaseFigures]]:
-    """Return the columns of a kind; `rate` is the title of the first."""
+    """Return the columns for a kind; `rate` is the title of the first."""
     return (
         (rate, 1, lambda database: database.io[kind].per_s),
         ("mean", "time", lambda database: database.io[kind].ms),
@@ -172,7 +172,7 @@ def _columns(kind: Io, rate: str) -> Sequence[ColumnOf[DatabaseFigures]]:
 
 
 def _integrity(recording: Recording) -> Iterator[Block]:
-    """Yield what was verified: files in all databases at the same time, logs one after the other."""
+    """Yield what was verified: files in all databases at the same time, logs one after another."""
     rows: list[tuple[Cell, ...]] = []
     if passes := recording.checked:
         size, took_s = sum(each.bytes for each in passes), max(each.took_s for each in passes)
@@ -269,7 +269,8 @@ def setting(threads: int, pause_s: float) -> str:
 
 
 def load_paper(path: Path) -> tuple[Section, ...]:
-    """Read an author's sections by title: each a text, a list of texts, or texts by name. Raises `ConfigError`."""
+    """Read an author's sections by title: each is text, a list, or a mapping from names to text. Raises
+    `ConfigError`."""
     document, origin = read_document(path, str(path))
     sections = []
     for title, value in document.items():
@@ -289,7 +290,7 @@ def worst_exit_status(tests: Sequence[Recording]) -> int:
 
 
 def describe_tests(tests: Sequence[Recording], paper: Sequence[Section] = ()) -> Document:
-    """Return the report on at least one test, after the sections of an author."""
+    """Return the report on one or more tests, preceded by an author's sections."""
     status, passed = worst_exit_status(tests), sum(result_word(judge(test)) == "passed" for test in tests)
     return Document(
         title="Storage",

@@ -1,7 +1,7 @@
 """Stores of files: a page cache of a stated size, timed operations, logs of records, and verified reads.
 
-The operations are those of Dovecot 2.3 with `mail_fsync=optimized`, traced with strace (`docs/reference/storage.md`).
-A lazy change has no syncs. Replacing a message only changes its flags, as in IMAP.
+The operations are those of Dovecot 2.3 with `mail_fsync=optimized`, traced with strace (`docs/reference/storage.md`). A
+lazy change makes no syncs. Replacing a message only changes its flags, as in IMAP.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INDEX = "dovecot.index.log"  # the log of each mailbox
 
 
 class StoredPlace(NamedTuple):
-    """The place of a message. `size` is None for the whole file."""
+    """A message's place. `size` is None for the whole file."""
 
     path: Path
     offset: int = 0
@@ -44,7 +44,7 @@ class Frame(NamedTuple):
         return header + message + self.trailer
 
     def within(self, content: bytes) -> bytes:
-        """Return the message of framed bytes."""
+        """Return the message in framed bytes."""
         return content[_HEADER.size if self.mark else 0 : len(content) - len(self.trailer)]
 
 
@@ -53,20 +53,20 @@ _RECORD = struct.Struct("<IQqq")  # the checksum, the key, and two numbers
 
 
 class LogRecord(NamedTuple):
-    """A record of a log, which gives the two numbers their meaning."""
+    """A log record. What the two numbers mean depends on the log."""
 
     key: int
     first: int
     second: int
 
     def packed(self, size_bytes: int) -> bytes:
-        """Return the record with its checksum, as long as Dovecot's."""
+        """Return the record with its checksum, as long as one of Dovecot's."""
         content = _RECORD.pack(0, *self)[4:].ljust(size_bytes - 4, b"\0")
         return zlib.crc32(content).to_bytes(4, "little") + content
 
 
 def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
-    """Yield the whole records of a log, read from the device; None for each with a wrong checksum."""
+    """Yield a log's whole records, read from the device; None for each with a wrong checksum."""
     with suppress(FileNotFoundError), closing(DirectFile(path, os.O_RDONLY)) as file:
         content = file.read(file.size(), 0)
         for begin in range(0, len(content) - size_bytes + 1, size_bytes):
@@ -76,7 +76,7 @@ def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
 
 
 def numbered(directory: Path, prefix: str = "", base: int = 16) -> list[int]:
-    """Return the numbers after a prefix of file names, sorted; skip other files."""
+    """Return, sorted, the numbers that follow this prefix in file names; skip other files."""
     numbers = []
     for path in directory.iterdir():  # `glob` would skip unreadable directories
         with suppress(ValueError):
@@ -108,7 +108,7 @@ class MailFiles:
         return filter(mode_at, paths)
 
     def read(self, place: StoredPlace) -> bytes | None:
-        """Return the bytes at a place; None if the file is missing. What the device reads is timed."""
+        """Return the bytes at a place; None if the file is missing. Reads from the device are timed."""
         with suppress(FileNotFoundError), opened(place.path, os.O_RDONLY) as file:
             size = os.fstat(file).st_size if place.size is None else place.size
             os.posix_fadvise(file, place.offset, size, os.POSIX_FADV_RANDOM)
@@ -178,7 +178,7 @@ class FileLayout(Protocol):
 
 
 class FileStore:
-    """A store of files in some layout."""
+    """A store of files in a given layout."""
 
     transactional = False
 
@@ -213,7 +213,7 @@ class FileStore:
         self.layout.delete(key, durable=durable)
 
     def _keep(self, key: int, place: StoredPlace, size_bytes: int) -> None:
-        """Keep a message in the page cache, and drop the least recently used ones above its size."""
+        """Keep a message in the page cache, and drop the least recently used ones beyond its size."""
         for old in self._warm.put(key, place, size_bytes):
             drop(old.path, old.offset, old.size or 0)
 
@@ -229,7 +229,7 @@ class FileStore:
         return Checked(size_bytes)
 
     def _check(self, key: int) -> Checked:
-        """Read a message and its frame from the device, past the page cache."""
+        """Read a message and its frame from the device, bypassing the page cache."""
         place, content = self.layout.place(key), b""
         if place:
             with suppress(FileNotFoundError), closing(DirectFile(place.path, os.O_RDONLY)) as file:
@@ -254,7 +254,7 @@ class FileStore:
         return {str(path.relative_to(top)): path.stat().st_size for path in self.files.logs()}
 
     def recover(self) -> int:
-        """Cut the partial record that a killed process left at the end of a log, and read all logs."""
+        """Cut off the partial record that a killed process left at the end of a log, and read all logs."""
         sizes = [(self.files.record_bytes[path.name], path) for path in self.files.logs()]
         for size, path in sizes:
             os.truncate(path, path.stat().st_size // size * size)

@@ -23,7 +23,7 @@ PURGED_SHARE = 0.5  # a file is rewritten when more than this share was deleted,
 
 
 class FilePerMessage:
-    """A file for each message: `maildir`, with the flag `\\Seen` in file names, and `sdbox`."""
+    """A file per message: `maildir`, with the flag `\\Seen` in file names, and `sdbox`."""
 
     def __init__(self, files: MailFiles, frame: Frame, name: str, temporary: str, seen: str = "") -> None:
         """`name` and `temporary` format the path of a message's file from its key; `seen` is the flag's suffix."""
@@ -40,7 +40,7 @@ class FilePerMessage:
         )
 
     def _path(self, key: int) -> Path:
-        """Return the path of a message; if it is lost, one without a file."""
+        """Return a message's path; for a lost one, a path without a file."""
         place = self.place(key)
         return place.path if place else self._named(key)
 
@@ -79,7 +79,7 @@ class FilePerMessage:
 
 
 class Mdbox:
-    """Files `m.N` of many messages, and a map of their places, also in memory (about 200 bytes a message)."""
+    """Files `m.N` of many messages, and a map of their places, also kept in memory (about 200 bytes per message)."""
 
     frame = DBOX_FRAME
 
@@ -96,7 +96,7 @@ class Mdbox:
         self._number = max(numbered(self._storage, "m.", 10), default=0) + 1
 
     def _apply(self, record: LogRecord) -> None:
-        """Change the map by a record: the number of the file, or -1 for a deleted message, then offset and size."""
+        """Apply a record to the map: the file's number, or -1 for a deleted message, then offset and size."""
         old = self._places.pop(record.key, None)
         if old and old.size:
             self._dead_bytes[old.path] += old.size
@@ -115,7 +115,7 @@ class Mdbox:
         yield from sorted(self._places)
 
     def insert(self, key: int, content: bytes, *, durable: bool) -> StoredPlace:
-        with self._changing:  # Dovecot, too, locks the map while it syncs the message
+        with self._changing:  # Dovecot also locks the map while it syncs the message
             self._map(self._written(key, content, durable), durable=durable)
         self.files.index(key, 0, durable=durable)
         if durable:
@@ -134,7 +134,7 @@ class Mdbox:
         return LogRecord(key, number, begin << 32 | len(content))
 
     def change_flag(self, key: int) -> None:
-        """Record the flag, which is in the index log only."""
+        """Record the flag, which is only in the index log."""
         self.files.index(key, 1, durable=False)
 
     def delete(self, key: int, *, durable: bool) -> None:

@@ -1,6 +1,6 @@
-"""The ledger of a store, next to it: the messages when it was last closed, and the acknowledged changes since then.
+"""A store's ledger, kept next to it: the messages when it was last closed, and the acknowledged changes since then.
 
-A change is noted before it begins and after it was acknowledged. So the ledger knows, whenever a process is killed,
+Each change is noted before it begins and again once acknowledged. So whenever a process is killed, the ledger shows
 which messages must be there and which may be. Closing the store removes the notes.
 """
 
@@ -32,7 +32,7 @@ Live = NDArray[np.void]
 
 
 def _session() -> bytes:
-    """Return the 16 bytes that name the machine's boot."""
+    """Return 16 bytes that identify the machine's boot."""
     return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", ""))
 
 
@@ -74,7 +74,7 @@ class Ledger:
         write(self._file, _NOTE.pack(key, version, state))
 
     def ended(self) -> tuple[Live, dict[str, int]]:
-        """Return the messages and the sizes of the logs when the store was last closed."""
+        """Return the messages, and the sizes of the logs, as of when the store was last closed."""
         checksum, _, content = (self.directory / _LIVE).read_bytes().partition(b"\n")
         if checksum != b"%d" % zlib.crc32(content):
             raise Damaged(f"ledger: {_LIVE}")
@@ -82,7 +82,7 @@ class Ledger:
         return np.frombuffer(entries, _ENTRY), json.loads(sizes)
 
     def write(self, live: Live, sizes: Mapping[str, int]) -> None:
-        """Record the messages and logs of a closed store."""
+        """Record a closed store's messages and logs."""
         content = json.dumps(sizes).encode() + b"\n" + live.tobytes()
         replace_durably(self.directory / _LIVE, b"%d\n" % zlib.crc32(content) + content)
         (self.directory / CHANGES).unlink(missing_ok=True)
@@ -121,7 +121,7 @@ def compare(ledger: Ledger, stored: Live, live: Live | None = None) -> Iterator[
     """Yield `lost`, `stale` or `unexpected` with the key of each message that contradicts the ledger.
 
     `stored` has the verified messages of the store. `live`, the messages when it was closed, replaces the ledger's own
-    list if this process still has it. After a crash of the machine, nothing is known.
+    list if this process still has it. After a machine crash, nothing is known.
     """
     if not ledger.survived:
         return

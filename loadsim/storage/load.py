@@ -22,7 +22,7 @@ OPERATIONS = ("insert", "delete", "replace", "read")
 
 MOST_DAMAGES = 100  # the most places of damage that are named
 SETTLE_S, MAINTAIN_S, TICK_S = 0.05, 1 / 27, 0.01
-"""The intervals of background work: writing pages, maintenance at the rate of Exchange, and measuring the lag."""
+"""The intervals of background work: writing pages, maintenance at Exchange's rate, and measuring the lag."""
 
 AFTER_FAILURE_S = 0.1
 
@@ -137,7 +137,7 @@ class StoreLoad:
                 self._stop.wait(pause_s)
 
     def _do(self, operation: str, random: Random) -> bool:
-        """Perform an operation on a message that no other thread uses. Return False if there is none."""
+        """Perform an operation on a message that no other thread is using. Return False if there is none."""
         durable = random.random() >= self._scenario.lazy_share
         new = operation == "insert"
         taken = (self.held.new(random.randrange(self._mailboxes)), 0) if new else self.held.take(random)
@@ -175,7 +175,7 @@ class StoreLoad:
             raise Damaged(damaged)
 
     def _tick(self) -> None:
-        """Stop at the reserve of the file system, and measure how long a thread waits for the interpreter lock."""
+        """Stop at the file system's reserve, and measure how long a thread waits for the interpreter lock."""
         if room_bytes(self._ledger.directory, self._scenario.reserve) < 0:
             self.full = True
             self._stop.set()
@@ -192,7 +192,7 @@ class StoreLoad:
 
     @contextmanager
     def noted_failures(self) -> Iterator[None]:
-        """Record damage and disk failures, and wait a moment. A full disk or a fault of the machine ends the load."""
+        """Record damage and disk failures, and wait a moment. A full disk or a fault on the machine ends the load."""
         try:
             yield
         except Damaged as damage:

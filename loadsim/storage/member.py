@@ -1,7 +1,7 @@
-"""One machine's part in a storage test of several: `python -m loadsim.storage.member`, a child of the machine's agent.
+"""One machine's part in a storage test on several: `python -m loadsim.storage.member`, a child of the machine's agent.
 
 Its first line of input is the test. It writes its recording and its progress as lines of JSON. A further line of input
-means that all machines have arrived where this one waits. `STOP`, or the end of the input, acts as Ctrl-C.
+means that all machines have reached the point where this one waits. `STOP`, or the end of the input, acts as Ctrl-C.
 """
 
 from __future__ import annotations

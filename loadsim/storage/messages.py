@@ -1,4 +1,4 @@
-"""The messages of a store: generated texts, and files that neither compress nor repeat.
+"""A store's messages: generated text, and files that neither compress nor repeat.
 
 A message proves itself: its first line, an `X-LoadSim` tag, has its key, its version, and the digest of the rest.
 """
@@ -26,7 +26,7 @@ _LINE_CHARS = 76
 
 
 class StoredMessages:
-    """Makes the messages of a store from the seed, the key and the version alone."""
+    """Makes a store's messages from the seed, the key and the version alone."""
 
     def __init__(self, seed: int, mean_bytes: int) -> None:
         self.seed = seed
@@ -56,13 +56,13 @@ class StoredMessages:
         return _tag_line(key, version, message) + message
 
     def _text(self, random: np.random.Generator, size_bytes: int) -> bytes:
-        """Return randomly ordered lines of the texts, of about this size."""
+        """Return lines of text in random order, of about this total size."""
         chosen = random.integers(len(self._lines), size=max(1, size_bytes // self._line_bytes)).tolist()
         return b"".join([self._lines[at] for at in chosen])
 
 
 def _file(random: np.random.Generator, size_bytes: int) -> bytes:
-    """Return lines of base64 (RFC 2045 section 6.8) of random bytes, of about this size."""
+    """Return random bytes as lines of base64 (RFC 2045 section 6.8), of about this total size."""
     lines = max(1, size_bytes // (_LINE_CHARS + 2))
     encoded = b2a_base64(random.bytes(lines * _LINE_CHARS // 4 * 3), newline=False)
     return b"\r\n".join([*np.frombuffer(encoded, f"S{_LINE_CHARS}").tolist(), b""])
@@ -75,7 +75,7 @@ def _tag_line(key: int, version: int, rest: bytes) -> bytes:
 
 
 def version_of(key: int, message: bytes | None) -> int | None:
-    """Return the version of a message with this key; None if any byte differs from the message that was made."""
+    """Return the version of a message with this key; None if any byte differs from the message as it was made."""
     line, end, rest = (message or b"").partition(b"\r\n")
     tag = MessageTag.parse(line.decode("ascii", "replace").removeprefix(f"{HEADER}: "))
     with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""The messages between the worker of a database and its coordinator, one a line."""
+"""Messages between a database's worker and its coordinator, one per line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Progress(Message):
 
 @message("sample")
 class LoadSample(Message):
-    """The figures of an interval of the load (see `StoreLoad.take`) that ended at `at_s`."""
+    """The load's figures for an interval that ended at `at_s` (see `StoreLoad.take`)."""
 
     sample: Mapping[str, Any]
     at_s: float
@@ -44,7 +44,7 @@ class Done(Message):
 
 @message("opened")
 class DatabaseState(Message):
-    """The state of an opened database. `filled`: it has all messages. `clean`: its last process closed it."""
+    """The state of an opened database. If `filled`, it has all messages; if `clean`, its last process closed it."""
 
     filled: bool = False
     clean: bool = False
@@ -54,7 +54,7 @@ class DatabaseState(Message):
 
 @message("load over")
 class LoadOver(Message):
-    """The figures since the last sample. `full`: the file system reached its reserve."""
+    """The figures since the last sample. If `full`, the file system reached its reserve."""
 
     rest: Mapping[str, Any]
     full: bool

@@ -1,4 +1,4 @@
-"""Direct I/O past the system's page cache, control of that cache, and a cache of a stated size."""
+"""Direct I/O that bypasses the system's page cache, control of that cache, and a cache of a stated size."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 def write(file: int, content: bytes | memoryview, offset: int | None = None) -> None:
     """Write at an offset, or at the file's position."""
     if (os.write(file, content) if offset is None else os.pwrite(file, content, offset)) != len(content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk writes a part
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk causes a partial write
 
 
 def replace_durably(path: Path, content: bytes) -> None:
-    """Replace a file so that a power failure leaves the old or the new content."""
+    """Replace a file so that a power failure leaves either the old or the new content."""
     with (new := path.with_name("new")).open("wb") as file:
         file.write(content)
         file.flush()
@@ -80,7 +80,7 @@ def absent_bytes(file: int, offset: int, size_bytes: int) -> int:
 
 
 class DirectFile:
-    """A file that is read and written past the page cache. Raises `OSError` if the file system does not allow that."""
+    """A file read and written without the page cache. Raises `OSError` if the file system does not allow that."""
 
     def __init__(self, path: Path, flags: int) -> None:
         self._buffers = threading.local()
@@ -110,7 +110,7 @@ class DirectFile:
         os.close(self._file)
 
     def _buffer(self, size_bytes: int) -> memoryview:
-        """Return an aligned buffer of the calling thread."""
+        """Return the calling thread's aligned buffer."""
         buffer: mmap.mmap | None = getattr(self._buffers, "buffer", None)
         if buffer is None or len(buffer) < size_bytes:
             buffer = self._buffers.buffer = mmap.mmap(-1, size_bytes)

@@ -30,7 +30,7 @@ def sealed(page: bytes, offset: int) -> bytes:
 
 
 def is_sound(page: bytes, offset: int) -> bool:
-    """Return True if a page has its checksum and place, or is the one that is never written."""
+    """Return True if a page's checksum is right for its content and place, or the page is the one never written."""
     return offset == LOCK_BYTE_OFFSET or (len(page) == PAGE_BYTES and sealed(page, offset) == page)
 
 
@@ -85,7 +85,7 @@ class Log:
 
     @cached_property
     def _file(self) -> int:
-        """The file that SQLite created, opened here: SQLite's own calls would hold the interpreter lock."""
+        """The file that SQLite created, opened again here: SQLite's own calls would hold the interpreter lock."""
         return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
 
     def read(self, size_bytes: int, offset: int) -> bytes:
@@ -104,7 +104,7 @@ class Log:
         """Wait until the device has everything written before the call.
 
         SQLite itself syncs before it writes pages, and, holding the write lock, when the log restarts. No durable
-        change waits for these syncs, so they are no log writes.
+        change waits for these syncs, so they do not count as log writes.
         """
         wanted = self.written_bytes
         with self._lock:
@@ -122,7 +122,7 @@ class Log:
 
 
 class _TimedFile(apsw.VFSFile):
-    """A connection's database file or log, with the locks of SQLite and the content of `Pages` or `Log`."""
+    """A connection's database file or log, with SQLite's locks and the content of `Pages` or `Log`."""
 
     def __init__(self, content: Pages | Log, name: apsw.URIFilename | str | None, flags: list[int]) -> None:
         super().__init__("", name, flags)

@@ -31,8 +31,8 @@ def marked_places(
 ) -> Iterator[list[Path]]:
     """Yield a locked directory for each database; in `temporary` if the scenario has none.
 
-    Stores of other scenarios of the `queue` are removed. Raises `ConfigError` for a directory with anything that
-    loadsim did not create, and for a store of other terms or without a ledger.
+    Stores of other scenarios in the `queue` are removed. Raises `ConfigError` for a directory with anything that
+    loadsim did not create, and for a store with other terms or without a ledger.
     """
     with ExitStack() as stack:
         if not scenario.directories:
@@ -103,13 +103,13 @@ def _direct(path: Path) -> bool:
 
 
 def most_bytes(scenario: StorageScenario, mailboxes: int) -> int:
-    """Return the most bytes that the files of this many mailboxes use."""
+    """Return the most bytes that the files of this many mailboxes can use."""
     messages = mailboxes * scenario.messages_per_mailbox
     return round(messages * (scenario.message_size * OVERHEAD + OVERHEAD_BYTES))
 
 
 def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -> None:
-    """Raise `ConfigError` if filling the databases would use the reserve. Those with True are filled already."""
+    """Raise `ConfigError` if filling the databases would use the reserve. Those marked True are already filled."""
     devices, needed = {place: place.stat().st_dev for place, _ in places}, Counter[int]()
     for (place, filled), mailboxes in zip(places, scenario.mailboxes_by_database, strict=True):
         needed[devices[place]] += 0 if filled else most_bytes(scenario, mailboxes)

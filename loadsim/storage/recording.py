@@ -23,10 +23,10 @@ from loadsim.timinglog.documents import read_figures
 RECORDING = "storage.jsonl"
 
 Tell = Callable[[str], object]
-"""Prints a line on progress."""
+"""Prints a line about progress."""
 
 Sample = Mapping[str, Any]
-"""A worker's figures of an interval (see `StoreLoad.take`)."""
+"""A worker's figures for an interval (see `StoreLoad.take`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class IoFigures:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFigures:
-    """One database in the window, or all of them."""
+    """The figures of one database in the window, or of all."""
 
     name: str
     directory: str
@@ -68,7 +68,7 @@ class DatabaseFigures:
 
     @classmethod
     def of(cls, name: str, directory: str, samples: Sequence[Sequence[Sample]], sample_s: float) -> DatabaseFigures:
-        """Return the figures of samples of this length, those of the same interval together."""
+        """Return the figures of samples of this length, adding up those of the same interval."""
         by_interval = [summed([sample["io"] for sample in interval]) for interval in samples]
         operations, lag, cpu_s = Counter[str](), Counter[str](), 0.0
         for sample in (sample for interval in samples for sample in interval):
@@ -127,7 +127,7 @@ class Recording:
     rests: dict[str, list[Sample]] = field(default_factory=dict)  # the shorter sample at the end of each database
     host: list[tuple[float, float]] = field(default_factory=list)
     """The busy share of the machine's cores and the used share of its memory, by sample."""
-    log: list[tuple[str, str]] = field(default_factory=list)  # the parts of the test, with their beginnings
+    log: list[tuple[str, str]] = field(default_factory=list)  # the parts of the test, and when they began
     sizes: tuple[int, int] | None = None  # the bytes of all databases before and after the load
     window: tuple[int, bool] | None = None
     end: End | None = None
@@ -152,7 +152,7 @@ class Recording:
 
     @property
     def counted(self) -> range:
-        """The samples in the window, as many for each database."""
+        """The samples in the window, the same number for each database."""
         begin = self.complete if self.window is None else self.window[0]
         return range(begin, max(begin, min(begin + self.wanted, self.complete)))
 
@@ -206,7 +206,7 @@ class Recording:
 
 
 class RecordingWriter:
-    """Writes a recording line by line, and keeps it. The last line has a checksum of all others."""
+    """Writes a recording line by line, and keeps it. The last line is a checksum of all others."""
 
     def __init__(self, write: Callable[[str], object], header: TestedTerms, tell: Tell = lambda _: None) -> None:
         self.recording = Recording(header)
@@ -237,7 +237,7 @@ class RecordingWriter:
 
 
 def read_recording(directory: Path) -> Recording:
-    """Read the recording of a test, without a last line that a crash cut. Raises `ConfigError`."""
+    """Read a test's recording, ignoring a last line cut short by a crash. Raises `ConfigError`."""
     path = directory / RECORDING
     try:
         with open_file(path) as file:

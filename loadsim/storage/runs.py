@@ -31,7 +31,7 @@ Test = Literal["performance", "stress", "backup", "verify", "recovery"]
 
 LONGEST_SAMPLE_S = 15.0  # the interval of the published samples
 LEAST_SAMPLE_S = 1.0
-SAMPLES = 30  # in shorter tests, too, so that the mean of a sample is that of many reads
+SAMPLES = 30  # also in shorter tests, so that a sample's mean covers many reads
 RECOVERED_BYTES = 500 << 20  # the longest log that is replayed: the 500 logs of 1 MB of the published test
 CAMPAIGN = ".campaign"  # the file that marks the directory of a tuning or queue
 MOST_ERRORS = 20
@@ -81,7 +81,7 @@ def campaign_directory(out: Path | None, name: str) -> Iterator[Path]:
 def run_once(
     scenario: StorageScenario, test: Test, directory: Path, run: Callable[[StorageScenario, Path], object]
 ) -> Recording:
-    """Return the complete test of a scenario on this machine from a campaign's directory, or run it."""
+    """Return a scenario's complete test on this machine from a campaign's directory, or run it."""
     for number in count(1):
         path = directory / str(number)
         if not path.exists():
@@ -105,7 +105,7 @@ async def test_disks(
     queue: Sequence[StorageScenario] = (),
     others: Others | None = None,
 ) -> None:
-    """Run a test as `run_test` does. `record` receives the lines of its recording; `temporary` may have the stores."""
+    """Run a test as `run_test` does. `record` receives the lines of its recording; `temporary` may hold the stores."""
     check_installed(scenario)
     began, test = datetime.now(UTC), _kind(scenario, test)
     log_bytes = RECOVERED_BYTES if test == "recovery" else LOG_BYTES
@@ -140,7 +140,7 @@ async def test_disks(
 
 
 def _possible_test(scenario: StorageScenario, test: Test, started: Sequence[Database]) -> tuple[Test, bool]:
-    """Return the test that the databases allow, and True if it follows a crash. Raises `ConfigError` if none is."""
+    """Return the test that the databases allow, and True if it follows a crash. Raises `ConfigError` without one."""
     if test == "verify" and not all(database.state.filled for database in started):
         raise ConfigError("directories: expected databases that were filled (loadsim storage run), found none")
     if any(database.state.damaged for database in started):
@@ -184,7 +184,7 @@ async def _verify(started: Sequence[Database], recorder: RecordingWriter) -> boo
 
 
 async def _recover(scenario: StorageScenario, killed: Sequence[Database], recorder: RecordingWriter) -> None:
-    """Kill the processes, replay the logs, one after the other, and verify the databases."""
+    """Kill the processes, replay the logs one after another, and verify the databases."""
     for database in killed:
         database.channel.kill()
         await database.channel.wait()

@@ -26,16 +26,16 @@ LEAST_BYTES = 1024
 @strict
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The parts of the operations."""
+    """The relative frequencies of the operations."""
 
     insert: Amount = 40.0
-    """Part of new messages."""
+    """Relative frequency of insertions."""
     delete: Amount = 20.0
-    """Part of deletions."""
+    """Relative frequency of deletions."""
     replace: Amount = 5.0
-    """Part of changed messages."""
+    """Relative frequency of replacements."""
     read: Amount = 35.0
-    """Part of reads."""
+    """Relative frequency of reads."""
 
     def __post_init__(self) -> None:
         if not self.insert + self.delete + self.replace + self.read:
@@ -50,35 +50,36 @@ class StorageScenario:
     store: Text = "database"
     """Kind of store: database, maildir, sdbox, mdbox, or that of a plug-in."""
     directories: tuple[Text, ...] = ()
-    """Directories on the disks under test, for the databases in turn. Default: one that is removed after the run."""
+    """Directories on the disks under test, used by the databases in turn. Default: one that is removed after the
+    run."""
     databases: Annotated[int, whole(1, 1000)] = 1
     """Number of databases, each with its own process."""
     mailboxes: Positive
-    """Number of mailboxes, divided over the databases."""
+    """Number of mailboxes, divided among the databases."""
     mailbox_size: Size
     """Size of each mailbox."""
     message_size: Size = 75 * 1024
     """Mean size of a message. Default: 75K."""
     iops_per_mailbox: Amount
-    """Reads and writes of the database per second and mailbox, above 0."""
+    """Database reads and writes per second and mailbox, above 0."""
     headroom: Share = 0.2
-    """Share that is added to the target; 0% if the IOPS include it."""
+    """Share added to the target; 0% if the IOPS include it."""
     cache: Size = 256 << 20
     """Size of each database's cache; for stores of files, the page cache that stays warm. Default: 256M."""
     copies: Positive = 1
-    """Copies of each database: every log is read once for each copy above one."""
+    """Copies of each database: every log is read once per copy beyond the first."""
     threads: Annotated[int, whole(1, 1000)] = 3
-    """Threads of each database."""
+    """Threads per database."""
     pause_s: Duration = 0.0
-    """Pause of each thread after each operation."""
+    """Each thread's pause after an operation."""
     mix: Mix = field(default_factory=Mix)
     """Parts of the operations."""
     lazy: Share | None = None
-    """Share of changes that do not wait for the disk. Default: 70% as Exchange; 0% for stores of files, as Dovecot."""
+    """Share of changes not waiting for the disk. Default: 70% as in Exchange; 0% for stores of files, as in Dovecot."""
     maintenance: Switch = True
     """Read and verify everything in the background."""
     duration_s: PositiveDuration = 2 * 3600.0
-    """Length of the measurement; 2h as published, above 6h a stress test."""
+    """Length of the measurement; 2h as published; above 6h, a stress test."""
     reserve: Share = 0.1
     """Share of each file system that stays free."""
 
@@ -118,7 +119,7 @@ def load_storage(reference: str, settings: Sequence[str] = ()) -> StorageScenari
 
 
 def load_queue(reference: str, settings: Sequence[str] = ()) -> list[StorageScenario]:
-    """Read a storage scenario whose keys `QUEUED` may be lists; return one scenario for each combination of values."""
+    """Read a storage scenario in which the keys `QUEUED` may be lists; return a scenario per combination of values."""
     document, origin = _document(reference, settings)
     lists = {key: values for key in QUEUED if isinstance(values := document.get(key), list) and values}
     return [_scenario(document | dict(zip(lists, each, strict=True)), origin) for each in product(*lists.values())]

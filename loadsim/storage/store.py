@@ -68,7 +68,7 @@ class IoTimes:
 
 
 def summed(samples: list[Mapping[str, Mapping[str, int]]]) -> dict[Io, IoTotals]:
-    """Return the totals of samples for every kind."""
+    """Return the samples' totals for every kind."""
     totals = {kind: IoTotals() for kind in Io}
     for sample in samples:
         for name, total in sample.items():
@@ -78,7 +78,7 @@ def summed(samples: list[Mapping[str, Mapping[str, int]]]) -> dict[Io, IoTotals]
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """The settings of a store. Its cache, of `cache_bytes`, stands for the server's."""
+    """The settings of a store. Its cache, of `cache_bytes`, stands in for the server's."""
 
     directory: Path
     new: bool  # it may be created
@@ -136,7 +136,7 @@ class Store(Protocol):
     transactional: bool
     """True if messages are replaced by other versions, and deletions can be durable.
 
-    Otherwise replacing changes flags, and only insertions wait for the device.
+    Otherwise, replacing only changes flags, and only insertions wait for the device.
     """
 
     def insert(self, key: int, message: bytes, *, durable: bool) -> None: ...
@@ -165,10 +165,10 @@ class Store(Protocol):
     def stored_keys(self) -> Iterator[int]: ...
 
     def log_sizes(self) -> Mapping[str, int]:
-        """Return the sizes, by name, of files whose loss reading the messages would not reveal."""
+        """Return the sizes, by name, of files whose loss would go unnoticed when messages are read."""
 
     def recover(self) -> int:
-        """Make the store usable after a killed process or a power failure. Return the bytes of log that were read."""
+        """Make the store usable after a killed process or a power failure. Return how many bytes of log were read."""
 
     def close(self) -> None:
         """Make all changes durable, and close the files."""

@@ -32,7 +32,7 @@ def test_together(
     """Test the first scenario on each client of a cluster; return the clients' directories, named after them, in `out`.
 
     Wait until this many clients have joined; None takes those present. When one ends early, all end. Raises
-    `ConfigError` before any measurement, and `RunInvalid` if the test of a client does not begin.
+    `ConfigError` before any measurement, and `RunInvalid` if a client's test does not begin.
     """
 
     async def make() -> list[Path]:

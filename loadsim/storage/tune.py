@@ -1,11 +1,11 @@
 """Tuning: find the most reads and writes per second within the limits, by adding threads, then pauses.
 
-1. Double the threads until a run exceeds the limits of its times.
+1. Double the threads until a run exceeds the limits on times.
 2. Halve the distance between the largest number that passed and the smallest that failed.
 3. With the smallest number that failed, add a pause that should bring its rate down to that of the largest that passed.
    Then shorten or lengthen the pause, with `PAUSES` runs in all.
 
-An interrupted tuning resumes in its directory: the same rules lead to the runs that it has.
+An interrupted tuning resumes in its directory: the same rules lead to the runs that it already has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Setting = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A run of a tuning. `operations_per_s` are those of one database."""
+    """A tuning run. `operations_per_s` are those of one database."""
 
     setting: Setting
     result: Result
@@ -47,7 +47,7 @@ def result_of(recording: Recording) -> Try:
     if verdict.causes:
         result = "generator" if Cause.GENERATOR in verdict.causes else "void"
     elif codes := missed - {Code.BELOW_TARGET}:
-        result = "fail" if codes <= BY_TIMES else "void"  # other misses do not show the limit of the disks
+        result = "fail" if codes <= BY_TIMES else "void"  # other misses do not show the disks' limit
     scenario, done = recording.scenario, sum(together.operations.values())
     rate = done / recording.window_s / scenario.databases if recording.window_s else 0.0
     setting = scenario.threads, scenario.pause_s
@@ -80,7 +80,7 @@ def next_setting(tries: Sequence[Try]) -> Setting | Code:
 
 
 def best_of(tries: Sequence[Try]) -> Try | None:
-    """Return the passed run with the most reads and writes, preferring those that reached the target."""
+    """Return the passing run with the most reads and writes, preferring those that reached the target."""
     passed = [each for each in tries if each.result == "pass"]
     return max(passed, key=lambda each: (each.reached, each.iops), default=None)
 

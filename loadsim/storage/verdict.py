@@ -35,7 +35,7 @@ def judge(recording: Recording) -> Verdict:
     """Return the verdict, with the most severe findings first."""
     loaded = recording.header.test in LOADED
     findings = [*_ended(recording, loaded), *(_load(recording) if loaded else ()), *_integrity(recording)]
-    # A test can fail on less than it needs to pass.
+    # It takes less to fail a test than to pass one.
     codes = {each.code for each in findings}
     outweighed = set(Cause) if codes & DISKS_FAILED else {Cause.TERMS} if codes & BY_TIMES else set()
     findings = [
@@ -104,14 +104,14 @@ def _load(recording: Recording) -> Iterator[Finding]:
 
 
 def _least_reads(scenario: StorageScenario, database: DatabaseFigures, mailboxes: int) -> int:
-    """Return half of the reads that miss a cache of twice the stated size: with fewer, another cache took part."""
+    """Return half the reads that miss a cache of twice the stated size: with fewer, another cache was involved."""
     stored_bytes = mailboxes * scenario.messages_per_mailbox * scenario.message_size
     missed_share = max(0.0, 1 - 2 * scenario.cache / stored_bytes)
     return round(database.operations.get("read", 0) * missed_share / 2)
 
 
 def _integrity(recording: Recording) -> Iterator[Finding]:
-    """Yield findings on failed operations and damage, before and after the window, too."""
+    """Yield findings on failed operations and damage, including those before and after the window."""
     if not recording.header.survived:
         yield finding(Code.MACHINE_RESTARTED)
     names = [name for name, _ in recording.header.databases]

@@ -102,7 +102,7 @@ class Worker:
         keys = [mailbox << MAILBOX_BITS | number for mailbox, number in numbers]
         for number, key in enumerate(keys):
             self._report(number / len(keys))
-            if room_bytes(self._ledger.directory, self._scenario.reserve) < 0:  # other programs may use the room, too
+            if room_bytes(self._ledger.directory, self._scenario.reserve) < 0:  # other programs may also use the space
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._store.insert(key, self._messages.make(key, 0), durable=False)
             self._store.settle()
@@ -146,7 +146,7 @@ class Worker:
         expected = len(self._ledger.ended()[0] if self._live is None else self._live)
         entries: list[tuple[int, int]] = []
         altered = set()
-        with added_to(damages):  # damage to the list of keys, too: messages behind it are lost
+        with added_to(damages):  # including damage to the list of keys: messages after it are lost
             for key in self._store.stored_keys():
                 self._report(len(entries) / max(1, expected))
                 message = None
@@ -166,13 +166,13 @@ class Worker:
         return _pass(time.monotonic() - began_s, damages, messages=len(entries))
 
     def recover(self) -> orders.Pass:
-        """Replay the log; its time includes the opening of the store."""
+        """Replay the log; the time includes opening the store."""
         began_s = time.monotonic() - self._opening_s
         size_bytes = self._store.recover()
         return _pass(time.monotonic() - began_s, [], size_bytes=size_bytes)
 
     def _report(self, share: float) -> None:
-        """Report, once a minute, the share of the work that is done."""
+        """Report once a minute what share of the work is done."""
         if (now_s := time.monotonic()) - self._reported_s >= orders.PROGRESS_S:
             self._reported_s = now_s
             _send(orders.Progress(min(1.0, share)))
