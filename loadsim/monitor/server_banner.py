@@ -72,7 +72,7 @@ def _imap_greeting(stream: BufferedReader) -> str | None:
 
 
 def _smtp_greeting(stream: BufferedReader) -> str | None:
-    """Return the texts of a reply's lines (RFC 5321 section 4.2.1); None if the reply is not positive."""
+    """Return the text of each line in a reply (RFC 5321 section 4.2.1); None if the reply is not positive."""
     texts: list[str] = []
     while len(texts) < MOST_LINES:
         line = _line(stream)

@@ -269,8 +269,7 @@ def setting(threads: int, pause_s: float) -> str:
 
 
 def load_paper(path: Path) -> tuple[Section, ...]:
-    """Read an author's sections by title: each is text, a list, or a mapping from names to text. Raises
-    `ConfigError`."""
+    """Read an author's sections by title: each is text, a list, or text by name. Raises `ConfigError`."""
     document, origin = read_document(path, str(path))
     sections = []
     for title, value in document.items():

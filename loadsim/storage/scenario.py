@@ -50,8 +50,7 @@ class StorageScenario:
     store: Text = "database"
     """Kind of store: database, maildir, sdbox, mdbox, or that of a plug-in."""
     directories: tuple[Text, ...] = ()
-    """Directories on the disks under test, used by the databases in turn. Default: one that is removed after the
-    run."""
+    """Directories on the disks under test, used by the databases in turn. Default: one removed after the run."""
     databases: Annotated[int, whole(1, 1000)] = 1
     """Number of databases, each with its own process."""
     mailboxes: Positive

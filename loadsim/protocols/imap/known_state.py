@@ -386,7 +386,7 @@ def copied(sent: Sent) -> Iterator[tuple[int, NumberSet, NumberSet]]:
 
 
 def fixed(fetched: Fetched) -> Iterator[tuple[str, Hashable]]:
-    """Yield a message's fixed facts by name (RFC 9051 section 2.3.1.1), texts as hashes.
+    """Yield a message's fixed facts by name (RFC 9051 section 2.3.1.1), with text as hashes.
 
     A part's size is named after its section.
     """

@@ -1,7 +1,7 @@
 """loadsim's messages (RFC 5322) as properties and attachments, and their parts, composed again from these.
 
 MAPI keeps no MIME: a text is Unicode, a file is bytes. When read back, a text gets the transfer encoding that loadsim
-gives such texts, and a file is in base64. A whole body is rebuilt as it was composed, to check the digest in its tag:
+would give it, and a file is in base64. A whole body is rebuilt as it was composed, to check the digest in its tag:
 anything that no property holds follows from the tag and from the mark in the boundary.
 """
 
@@ -129,7 +129,7 @@ def sender_properties(address: str) -> list[tuple[int, Value]]:
 
 @lru_cache(maxsize=256)  # quoted-printable takes 1 ms per KB, and many messages share a text
 def encoded_text(text: str) -> bytes:
-    """Return a text as loadsim encodes it: ASCII unchanged, other texts in quoted-printable UTF-8."""
+    """Return text as loadsim encodes it: ASCII unchanged, everything else in quoted-printable UTF-8."""
     return text.encode() if text.isascii() else quoted_printable(text.encode())
 
 

@@ -4,6 +4,6 @@ exchange           one log-on as messages: PLAIN, LOGIN, CRAM-MD5, XOAUTH2, OAUT
 scram              SCRAM (RFC 5802, RFC 7677), and the cache of its salted passwords
 choice             the choice among the methods that a server offers
 tokens             tokens from files, which are read at each log-on
-masking            removal of secrets from a server's texts
+masking            removal of secrets from text that a server sends
 authenticate       one log-on from choice to success, for all drivers
 """

@@ -1,4 +1,4 @@
-"""Removal of passwords and tokens from a server's texts, in every form in which a log-on method sends them."""
+"""Removal of passwords and tokens from text that a server sends, in every form that log-on methods use."""
 
 from __future__ import annotations
 

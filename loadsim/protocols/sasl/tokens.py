@@ -18,7 +18,7 @@ LARGEST_BYTES = 1 << 16
 """The largest token file. Tokens have 1 to 4 KB."""
 
 MOST_MASKED = 2
-"""The number of recent tokens per file that are masked in texts."""
+"""The number of recent tokens per file that are masked."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750 section 2.1."""
@@ -28,12 +28,12 @@ _known: dict[str, list[str]] = {}
 
 
 def known(file: str | None) -> list[str]:
-    """Return a file's recent tokens, which must not appear in any text."""
+    """Return a file's recent tokens, which must never be shown."""
     return [] if file is None else list(_known.get(file, ()))
 
 
 def current(file: str) -> str:
-    """Return the token in a file, and remember it so that texts can be masked.
+    """Return the token in a file, and remember it for masking.
 
     Raises `GeneratorFailed`, whose text does not show the token.
     """
