@@ -35,7 +35,7 @@ class LogTail:
         """Return the new lines, each with its end.
 
         Raises `OSError` if the file is missing or unreadable, in which case nothing is lost. Also raises it if more
-        than `most_bytes` are new, which are then left out.
+        than `most_bytes` are new, which are then skipped.
         """
         now = self._path.stat()
         before = os.fstat(self._file.fileno())

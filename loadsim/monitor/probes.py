@@ -35,7 +35,7 @@ LONGEST_OPENING_S = 30.0
 """The longest time that a probe may take to open."""
 
 HUNG_S = 5.0
-"""At the end of a run, a sample that has been under way for this long is a failure. So is any first sample."""
+"""At the end of a run, a sample under way for this long counts as a failure, as does any first sample under way."""
 
 MOST_FIGURES = 160
 """The most figures of a probe. The probe `host` has at most 101."""

@@ -68,8 +68,8 @@ def open_probe(services: Services, url: object = None, metrics: object = None, t
 def metrics_of(text: str) -> tuple[ScrapedMetric, ...]:
     """Parse metrics, separated by commas: `METRIC` or `METRIC{LABEL="VALUE", ...}`, or either in `rate(...)`.
 
-    The figure of `METRIC` has the metric's name, that of `rate(METRIC)` is `METRIC_per_s`; a prefix `FIGURE=` renames
-    it. Raises `ConfigError`.
+    The figure for `METRIC` has the metric's name, the one for `rate(METRIC)` is `METRIC_per_s`; a prefix `FIGURE=`
+    renames it. Raises `ConfigError`.
     """
     metrics: dict[str, ScrapedMetric] = {}
     at, more = 0, True

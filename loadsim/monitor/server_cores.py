@@ -18,7 +18,7 @@ CoreSet = frozenset[int]
 
 
 def core_sets(number: int, process: Process) -> frozenset[CoreSet]:
-    """Return the distinct core sets of a process's threads; none if it has ended. Raises `OSError` if hidden."""
+    """Return the distinct core sets of a process's threads; none if it ended. Raises `OSError` if they are hidden."""
     sets = set()
     with suppress(ProcessLookupError, FileNotFoundError):
         # Most processes have one thread; listing threads costs ten times as much as asking for its cores.

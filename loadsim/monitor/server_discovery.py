@@ -27,10 +27,10 @@ INITS = frozenset({"systemd", "init"})
 
 @dataclass(frozen=True, slots=True)
 class ServerPlace:
-    """The server's location. `here`: whether it is on this machine; None if its name does not resolve.
+    """The server's location. `here` is True if it is on this machine, None if its name does not resolve.
 
-    `processes`: the names of those that listen on its ports and of their descendants, by number; empty if they are not
-    visible. `cpus`: the cores that any of them may use.
+    `processes` has the names of those that listen on its ports and of their descendants, by number; it is empty if they
+    are not visible. `cpus` are the cores that any of them may use.
     """
 
     here: bool | None

@@ -56,7 +56,7 @@ def own_failure(error: BaseException | None) -> GeneratorFailed | None:
 
 
 def loss(error: Exception | None) -> TaskFailed:
-    """Return the failure for a connection that ended with this exception; None: the server closed it."""
+    """Return the failure for a connection that ended with this exception (None: the server closed it)."""
     if isinstance(error, ConnectionError):
         return ServerLost("connection reset")
     return own_failure(error) or ServerLost("connection lost")

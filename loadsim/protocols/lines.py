@@ -15,7 +15,7 @@ KEPT_BYTES = 80
 """The bytes kept of each line: the rest is neither scanned nor copied, and a user's lines take 4 KB."""
 
 KEPT_LINES = 64
-"""The number of lines kept per user, counting the time of a sent line as another."""
+"""The number of entries kept per user: lines, and the time of each sent line."""
 
 KEEPING_USERS = 100
 """The number of users per engine whose lines are kept. Each costs up to 9 KB, and 5% of their commands' CPU time."""

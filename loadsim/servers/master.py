@@ -1,4 +1,4 @@
-"""A server's master process in the foreground, with all processes that it starts: start, readiness, stop."""
+"""A server's master process, run in the foreground, and all processes that it starts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PortTaken(ConfigError):
 
 
 class Master:
-    """A master process and all processes that it starts, in one session of the operating system."""
+    """A master process and all processes that it starts, in one operating-system session."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Common parts of private instances of Debian's mail servers: ports, directories, and the masters' start and stop."""
+"""Parts shared by private instances of Debian's mail servers: ports, directories, starting and stopping."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ MODULE = Path(__file__).parents[1] / "__main__.py"
 
 
 def program_name(*, for_root: bool = False) -> str:
-    """Return how a shell can call this program again: by name if that finds it, else as it was called.
+    """Return how a shell can run this program again: by name if that finds it, otherwise as it was called.
 
     `for_root` returns an absolute path, since sudo does not search a virtual environment's directories. If another
     program imported loadsim, the plain name is returned.

@@ -28,7 +28,7 @@ AFTER_FAILURE_S = 0.1
 
 
 class Held:
-    """The messages of a store that no thread is using."""
+    """A store's messages that no thread is using."""
 
     def __init__(self, live: Live) -> None:
         self._keys = array("Q", live["key"].astype("<u8").tobytes())

@@ -31,7 +31,7 @@ Sample = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class IoFigures:
-    """One kind of input or output in the window."""
+    """The figures for one kind of input or output in the window."""
 
     per_s: float
     ms: float | None  # the mean
@@ -97,7 +97,7 @@ class DatabaseFigures:
 
 
 class TestedTerms(NamedTuple):
-    """The terms of a test."""
+    """A test's terms."""
 
     software: str
     test: str
@@ -111,7 +111,7 @@ class TestedTerms(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of the load: a user ended it, a file system reached its reserve, or something failed."""
+    """The end of the load: it was ended by a user, a file system reached its reserve, or something failed."""
 
     stopped: bool = False
     full: bool = False
@@ -120,7 +120,7 @@ class End(NamedTuple):
 
 @dataclass(slots=True)
 class Recording:
-    """Everything recorded so far. `window`: the first sample that counts, and True if the caches were full."""
+    """Everything recorded so far. `window` has the first sample that counts, and True if the caches were full."""
 
     header: TestedTerms
     samples: dict[str, list[Sample]] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class Recording:
 
 
 class RecordingWriter:
-    """Writes a recording line by line, and keeps it. The last line is a checksum of all others."""
+    """Writes a recording line by line, and keeps it. The last line contains a checksum of all others."""
 
     def __init__(self, write: Callable[[str], object], header: TestedTerms, tell: Tell = lambda _: None) -> None:
         self.recording = Recording(header)

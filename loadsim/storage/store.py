@@ -48,7 +48,7 @@ class IoTotals:
 
 
 class IoTimes:
-    """The inputs and outputs of a store, recorded by its threads."""
+    """A store's inputs and outputs, recorded by its threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ def summed(samples: list[Mapping[str, Mapping[str, int]]]) -> dict[Io, IoTotals]
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """The settings of a store. Its cache, of `cache_bytes`, stands in for the server's."""
+    """A store's settings. Its cache, of `cache_bytes`, stands in for the server's."""
 
     directory: Path
     new: bool  # it may be created
@@ -128,8 +128,9 @@ def added_to(damages: list[str]) -> Iterator[None]:
 class Store(Protocol):
     """A mail store in its own directory, opened with `StoreSettings` by an entry point of `loadsim.stores`.
 
-    All methods raise `OSError` if the disk fails, and `Damaged`. Several threads may use a store, but not the same
-    message. A durable change is on the device when the method returns; a power failure may lose a lazy one.
+    All methods raise `OSError` if the disk fails, and `Damaged` if they find damage. Several threads may use a store,
+    but not the same message. A durable change is on the device when the method returns; a power failure may lose a lazy
+    one.
     """
 
     io: IoTimes

@@ -1,4 +1,4 @@
-"""One connection through aioimaplib, for one command at a time: each has limits, and each notices a lost connection.
+"""One connection through aioimaplib. It runs one command at a time, within limits, and each caller notices a loss.
 
 The library sends all commands and reads all responses. It is fed whole responses, since it recurses once per line.
 loadsim parses the same responses itself, since the library's lines are missing parts of some values. The library does
@@ -38,7 +38,7 @@ RESPONSE_BYTES = 2048
 """A response's weight beyond its bytes: reading it takes about 40 us, and the library keeps its lines."""
 
 MOST_COPIED_BYTES = 256 << 20
-"""The limit on a response's bytes times its literals: at each literal, the library recurses and copies the rest."""
+"""The limit on a response's bytes times literals: at each literal, the library recurses and copies the rest."""
 
 _LITERAL = re.compile(rb"\{(\d+)\}\r\n")
 

@@ -39,7 +39,7 @@ class Requests:
     read: HeaderReader
 
     def listing(self, offered: frozenset[str]) -> bytes:
-        """Return the items of a list on a server with these capabilities."""
+        """Return the items of a list, given a server's capabilities."""
         return self.with_modseq if "CONDSTORE" in offered else self.list_items
 
 

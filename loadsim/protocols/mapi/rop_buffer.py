@@ -31,7 +31,7 @@ _OF_MESSAGE = 0x8000
 
 
 class Notified(NamedTuple):
-    """An event in a folder, or of a message in it."""
+    """An event about a folder, or about a message in it."""
 
     event: int
     folder_id: int

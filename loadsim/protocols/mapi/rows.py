@@ -62,7 +62,7 @@ def _seen(flags: int) -> Flag | None:
 
 
 def header_of(folder: str, row: Row, domain: str, addresses: Mapping[str, str]) -> Header:
-    """Return a line of a message list. `addresses` has them by name, as lists show only recipients' names.
+    """Return a line of a message list. `addresses` maps names to addresses: lists show only recipients' names.
 
     A tag that was copied from another message, or belongs to another domain, is left out.
     """
@@ -82,7 +82,7 @@ def header_of(folder: str, row: Row, domain: str, addresses: Mapping[str, str]) 
 
 
 def part_of(row: Row) -> Part:
-    """Return an attachment. Its name is a number, counting on from the text's, "1"."""
+    """Return an attachment. Its name is its number: the text is "1", and attachments follow."""
     place, size_bytes, filename, content_type = row
     name = str(((number(place) or 0) & 0x7FFF_FFFF) + 2)
     kind = text(content_type) or "application/octet-stream"
