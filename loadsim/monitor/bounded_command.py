@@ -102,8 +102,8 @@ def started(
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start a command in its own session. Yield it, and a descriptor that becomes readable when it exits.
 
-    `stdin` and `stderr` are `Popen`'s; standard output is a pipe. At the end, the process group is killed before the
-    command is waited for, as its number cannot be reused until then.
+    `stdin` and `stderr` are `Popen`'s; standard output is a pipe. At the end, the process group is killed before
+    waiting for the command, as its number cannot be reused until then.
     """
     with _lock:  # a command started while this process ends is also killed
         process = subprocess.Popen(  # noqa: S603 - a command from the user's scenario

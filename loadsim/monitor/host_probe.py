@@ -55,7 +55,7 @@ def open_probe(services: Services, disks: str | None = None, groups: str | None 
 
 
 def _names(setting: str, names: str | None, most: int) -> list[str]:
-    """Return the names in a setting. Raises `ConfigError` for anything but a text with 1 to `most` names."""
+    """Return the names in a setting. Raises `ConfigError` for anything but text with 1 to `most` names."""
     if names is None:
         return []
     listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else []
@@ -94,7 +94,7 @@ def network_interfaces(network: Path = Path("/sys/class/net")) -> tuple[str, ...
 
 
 def network_speeds(interfaces: Sequence[str]) -> dict[str, float]:
-    """Return the speeds of interfaces that report one, as few virtual ones do, in bytes per second."""
+    """Return the speeds, in bytes per second, of interfaces that report one, which few virtual ones do."""
     stated = psutil.net_if_stats()
     return {name: stated[name].speed * 1e6 / 8 for name in interfaces if name in stated and stated[name].speed}
 

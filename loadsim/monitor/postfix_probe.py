@@ -104,7 +104,7 @@ class QueueListing:
 
 
 def queue_figures(lines: Iterable[bytes], now_s: float) -> dict[str, float]:
-    """Return the figures of a listing at the wall-clock instant `now_s`. Raises `ValueError` for another format."""
+    """Return the figures of a listing at the wall-clock instant `now_s`. Raises `ValueError` for any other format."""
     messages, recipients, size_bytes, oldest_s = dict.fromkeys(QUEUES, 0), 0, 0, 0.0
     to_send = 0
     for line in lines:
@@ -192,7 +192,8 @@ class LogCounter:
     def counts(self, lines: bytes) -> Counter[str]:
         """Return the counts of complete lines.
 
-        Raises `ValueError` if they are not from a syslog, or if agents are not named where a syslog names programs.
+        Raises `ValueError` if they are not from a syslog, or if agents' names are not where a syslog has programs'
+        names.
         """
         is_read = self._own.search(lines) or (_SYSLOG.search(lines) and not self._agent.search(lines))
         if lines.strip() and not is_read:

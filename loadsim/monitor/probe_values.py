@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?
 
 
 def text_of(name: str, value: object, expected: str) -> str:
-    """Return a printable, non-empty text. Raises `ConfigError` with what was `expected`."""
+    """Return printable, non-empty text. Raises `ConfigError` with what was `expected`."""
     if not isinstance(value, str):
         raise ConfigError(f"{name}: expected {expected}, found {show(value)}")
     if not value.strip():
@@ -33,7 +33,7 @@ def number_of(name: str, value: object, least: float, most: float) -> float:
 
 
 def finite_number(text: str, name: str) -> float:
-    """Return a decimal number. Raises `ValueError`, which shows nothing of the text."""
+    """Return a decimal number. Raises `ValueError`, which shows none of the text."""
     if _NUMBER.fullmatch(text) and math.isfinite(value := float(text)):
         return value
     found = "NaN" if text.lower() == "nan" else "something else"

@@ -191,5 +191,5 @@ def named_groups(names: Sequence[str]) -> dict[str, str]:
 
 
 def figure_name(name: str) -> str:
-    """Return a name as part of a figure's name: in lower case, with `_` for all but letters and digits."""
+    """Return a name for use in a figure's name: in lower case, with `_` for anything but letters and digits."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name.lower())

@@ -35,7 +35,7 @@ _ITEM = re.compile(rf'[ \t]*(?:([^=,(){{}}"]*)=)?[ \t]*(?:(rate\()[ \t]*{_SELECT
 
 @dataclass(frozen=True, slots=True)
 class ScrapedMetric:
-    """A figure in the settings: the sample with this name and, at least, these labels; its rate if `is_rate`."""
+    """A figure in the settings: the sample with this name and at least these labels, or its rate if `is_rate`."""
 
     figure: str
     name: str

@@ -518,7 +518,7 @@ class InMemoryMailbox:
 
 @dataclass(slots=True, eq=False)
 class _Headers(Sequence[Header]):
-    """A list of headers, each made on access, since users often list a folder to read one message."""
+    """A list of headers, each made on access, since users often list a folder to read a single message."""
 
     mailbox: InMemoryMailbox
     folder: _Folder
@@ -567,7 +567,7 @@ class InMemorySubmission:
 
 
 def _greeting(endpoint: Endpoint | None) -> tuple[str, ...]:
-    """Return the commands that precede a connection's first message, by their names in reports."""
+    """Return the commands that precede a connection's first message, as reports name them."""
     connected = ("SMTP CONNECT", "SMTP EHLO")
     if endpoint is None:
         return connected

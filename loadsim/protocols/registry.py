@@ -30,7 +30,7 @@ TOGETHER = (frozenset(USUAL_NEEDS), frozenset({"mapi"}))
 
 
 def open_driver(name: str, services: Services, **options: Any) -> Driver:
-    """Return a new driver of this name. Raises `ConfigError` if there is none, or if it rejects the services."""
+    """Return a new driver with this name. Raises `ConfigError` if there is none, or if it rejects the services."""
     entry = plugin("driver", name)
     if entry is None:
         raise ConfigError(f"protocol: expected one of {names('driver')}, found {name}")

@@ -1,7 +1,7 @@
 """A private Dovecot (IMAP, LMTP) and Postfix (SMTP): the reference server, from Debian's packages.
 
 It shares only its programs with an installed mail system: all its files are in a separate directory. Both masters are
-our children, each in its own session, which tells its processes apart from other mail servers'.
+our children, each in its own session, which sets its processes apart from other mail servers'.
 """
 
 from __future__ import annotations

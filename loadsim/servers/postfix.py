@@ -1,4 +1,4 @@
-"""A private Postfix, which passes mail from SMTP on to another server of its instance by LMTP."""
+"""A private Postfix, which passes mail from SMTP on to another server in its instance by LMTP."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ class Postfix:
         """Compile the tables (a missing one causes temporary failures), create the queue, and start the master.
 
         The master starts after the same check as with `postfix start`, but as our own child. The environment lets it
-        write to the log before its log service runs. `within` returns the command that starts it in another view of the
-        file system.
+        write to the log before its log service runs. `within` returns the command that starts it with a different view
+        of the file system.
         """
         conf = str(self.conf)
         for table in (self.mailboxes, self.aliases):

@@ -45,7 +45,7 @@ class Database:
         self.state = await self.order(orders.OpenDatabase(asdict(scenario), number, str(self.place), log_bytes))
 
     async def order(self, order: orders.Order[A], listen: Listener = lambda *_: None) -> A:
-        """Send an order, and return its answer; `listen` receives the messages before it.
+        """Send an order, and return its answer; `listen` receives the messages that precede it.
 
         Raises `RunInvalid` if the disk fails or the process ends.
         """

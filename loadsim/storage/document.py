@@ -1,4 +1,4 @@
-"""Reports on storage tests and tunings: the sections of Jetstress's reports, and those of an author's paper."""
+"""Reports on storage tests and tunings: the sections found in Jetstress's reports, and an author's own."""
 
 from __future__ import annotations
 

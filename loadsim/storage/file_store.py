@@ -34,7 +34,7 @@ class StoredPlace(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The bytes around each message: a header with a mark, the key and the size, then a trailer; or none."""
+    """The bytes around each message, if any: a header with a mark, the key and the size, then a trailer."""
 
     mark: bytes = b""
     trailer: bytes = b""

@@ -144,7 +144,7 @@ class Mdbox:
         self.files.index(key, 2, durable=durable)
 
     def settle(self) -> None:
-        """Move the rest of a mostly deleted file to the current one, and remove it. The syncs hold no lock."""
+        """Move the rest of a mostly deleted file to the current one, and remove it. Syncs hold no lock."""
         # 1. Choose a file, and append no more to it.
         with self._changing:
             mostly_dead = [path for path, dead in self._dead_bytes.items() if dead > PURGED_SHARE * ROTATE_BYTES]

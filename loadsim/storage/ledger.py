@@ -66,7 +66,7 @@ class Ledger:
         return self.is_clean or (self.directory / CHANGES).read_bytes()[: _NOTE.size] == _session()
 
     def begin(self) -> None:
-        """Record durably that changes follow, and the machine's boot, as notes are not synced."""
+        """Durably record the machine's boot, and that changes follow, as notes are not synced."""
         replace_durably(self.directory / CHANGES, _session())
         self._file = self._opened.enter_context(opened(self.directory / CHANGES, os.O_WRONLY | os.O_APPEND))
 

@@ -86,7 +86,7 @@ class OpenDatabase(Order[DatabaseState]):
 
 @message("fill")
 class FillDatabase(Order[Done]):
-    """Insert all messages of the scenario."""
+    """Insert all of the scenario's messages."""
 
 
 @message("load")

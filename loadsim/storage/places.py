@@ -126,6 +126,6 @@ def used_bytes(places: Sequence[Path]) -> int:
 
 
 def room_bytes(place: Path, reserve: float) -> int:
-    """Return the free bytes of a file system above its reserve; negative if the reserve is in use."""
+    """Return a file system's free bytes beyond its reserve; negative if the reserve is in use."""
     system = os.statvfs(place)
     return round((system.f_bavail - reserve * system.f_blocks) * system.f_frsize)

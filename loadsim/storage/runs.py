@@ -197,7 +197,7 @@ async def _recover(scenario: StorageScenario, killed: Sequence[Database], record
 
 
 class KernelLog:
-    """The errors that the kernel logs during a test (`Documentation/ABI/testing/dev-kmsg` of Linux)."""
+    """The errors that the kernel logs during a test (`Documentation/ABI/testing/dev-kmsg` in Linux)."""
 
     def __init__(self, device: str = "/dev/kmsg") -> None:
         self._file: int | None = None

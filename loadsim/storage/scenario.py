@@ -112,7 +112,7 @@ class StorageScenario:
 def load_storage(reference: str, settings: Sequence[str] = ()) -> StorageScenario:
     """Read a storage scenario by its path, or a shipped one by its name, with settings such as `threads=4`.
 
-    Raises `ConfigError` with all errors.
+    Raises a `ConfigError` that lists all errors.
     """
     return _scenario(*_document(reference, settings))
 
@@ -157,5 +157,5 @@ def check_installed(scenario: StorageScenario) -> None:
 
 
 def read_storage(document: Mapping[str, Any]) -> StorageScenario:
-    """Return the scenario of a document. Raises `ValueError`, `TypeError` or `LookupError` for any other document."""
+    """Return the scenario in a document. Raises `ValueError`, `TypeError` or `LookupError` for any other document."""
     return StorageScenario(**{**document, "mix": Mix(**document["mix"]), "directories": tuple(document["directories"])})

@@ -1,4 +1,4 @@
-"""The port of mail stores: messages by key in a directory, written durably or lazily, with every byte verified."""
+"""The port for mail stores: messages by key in a directory, written durably or lazily, with every byte verified."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_together(
 
 @dataclass(slots=True)
 class _Together:
-    """The tests of all clients, which meet `meetings` times, the last time when their windows end."""
+    """All clients' tests, which meet `meetings` times, the last time when their windows end."""
 
     cluster: Cluster
     recordings: dict[str, Path]
@@ -76,7 +76,7 @@ class _Together:
                 raise RunInvalid(f"client {name}: ended before its test began")
 
     def _stop(self) -> None:
-        """End all tests, which would wait for each other. A second call ends tests whose disks hang."""
+        """End all tests, or they would wait for each other. A second call ends tests whose disks hang."""
         self.over = True
         self.stops.release()
 
@@ -90,7 +90,7 @@ class _Together:
                 await comm.write([line])
 
     async def _follow(self, name: str) -> None:
-        """Receive a client's test until the connection ends. The recording of a lost client has no end."""
+        """Receive a client's test until the connection ends. A lost client's recording has no end."""
         try:
             async with self.cluster.connected(name) as comm:
                 await comm.write({"op": TEST_STORAGE, "reply": False})

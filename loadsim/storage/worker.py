@@ -1,4 +1,4 @@
-"""The process of one database, `python -m loadsim.storage.worker`: databases share no interpreter lock.
+"""One database's process, `python -m loadsim.storage.worker`: databases do not share an interpreter lock.
 
 It reads orders from standard input and writes its answers to standard output. The end of the input ends it.
 """

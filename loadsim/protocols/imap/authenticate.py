@@ -72,7 +72,7 @@ async def _capabilities(connection: ImapConnection, endpoint: Endpoint) -> froze
 async def _authenticate(
     connection: ImapConnection, endpoint: Endpoint, account: Account, offered: frozenset[str]
 ) -> None:
-    """Log on by the chosen method: the command LOGIN, or AUTHENTICATE (RFC 9051 section 6.2.2)."""
+    """Log on with the chosen method: the command LOGIN, or AUTHENTICATE (RFC 9051 section 6.2.2)."""
     mechanisms = frozenset(name.removeprefix("AUTH=") for name in offered if name.startswith("AUTH="))
     disabled = LOGINDISABLED in offered
     offer = Offer(mechanisms, login_command=not disabled, encrypted=endpoint.tls != "none")

@@ -74,7 +74,7 @@ def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
 
 
 def encode(tag: bytes, name: bytes, arguments: Iterable[Argument], free_literal_bytes: int) -> list[bytes]:
-    """Return a command as pieces to write; each but the first must wait for a continuation.
+    """Return a command as pieces to write; all but the first must wait for a continuation.
 
     Literals of up to `free_literal_bytes` need no wait (RFC 7888: no bound for LITERAL+, 4096 for LITERAL-).
     """

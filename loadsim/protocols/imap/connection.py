@@ -490,7 +490,7 @@ class Connection(asyncio.Protocol):
 
 
 def check_answer(taken_bytes: int) -> None:
-    """Raise `ProtocolError` for an answer above the limit."""
+    """Raise `ProtocolError` for an answer that exceeds the limit."""
     if taken_bytes > LARGEST_ANSWER_BYTES:
         raise ProtocolError("IMAP answer too large", f"more than {LARGEST_ANSWER_BYTES} bytes")
 

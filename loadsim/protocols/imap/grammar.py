@@ -107,7 +107,7 @@ def parse(raw: bytes) -> Response | None:
 
 
 def numbers_of(numbers: str) -> NumberSet:
-    """Return the set in a text such as "4,7:9" (RFC 9051 section 9, sequence-set, without "*")."""
+    """Return the set written as in "4,7:9" (RFC 9051 section 9, sequence-set, without "*")."""
     if not _SET.fullmatch(numbers) or numbers.count(",") >= MOST_RANGES:
         raise malformed("a set of numbers", f"at most {MOST_RANGES} numbers and ranges", 0)
     ranges = []

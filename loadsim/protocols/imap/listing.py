@@ -44,7 +44,7 @@ def _uid(message: Stored) -> int:
 
 
 async def _in_parts(session: ImapSession, folder: str, messages: Sequence[Stored]) -> list[Stored]:
-    """List messages as far as the server can read them, and the rest by number and flags only."""
+    """List the messages that the server can read, and only the numbers and flags of the rest."""
     listed: list[Stored] = []
     half = len(messages) // 2
     for part in filter(None, (messages[:half], messages[half:])):

@@ -35,7 +35,7 @@ class ResponseCode(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The name by which failures are counted: "other" for a code that is not registered."""
+        """The name under which failures are counted: "other" for an unregistered code."""
         return self.name if self.name in REGISTERED else "other"
 
 
@@ -91,7 +91,7 @@ class Namespaces(NamedTuple):
 
 
 class MailboxStatus(NamedTuple):
-    """The numbers in the answer to STATUS, by their names in capitals (RFC 9051 section 7.3.4)."""
+    """The numbers in a STATUS response, by name in capitals (RFC 9051 section 7.3.4)."""
 
     name: str
     items: Mapping[str, int]

@@ -135,7 +135,7 @@ class ImapSession:
     _renumbered: str | None = field(default=None, init=False)  # a folder whose UIDs have just become void
 
     def over_another_connection(self) -> ImapSession:
-        """Return the same user's session over another connection, which begins with this one's folder names.
+        """Return the same user's session over another connection, which starts with this one's folder names.
 
         Both share the folders' UIDVALIDITY.
         """

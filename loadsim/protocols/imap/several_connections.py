@@ -121,7 +121,7 @@ class SeveralConnections:
         return next((mailbox for mailbox in self._others if mailbox.session.open == folder), None)
 
     async def _connect(self) -> ImapMailbox:
-        """Return another connection, logged on.
+        """Return another connection, already logged on.
 
         Also raises `ServerRefused` if the server sends BYE or closes, as some do at a connection limit. Raises
         `ServerLost` if the session ends in the meantime.

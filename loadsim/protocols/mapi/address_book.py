@@ -31,10 +31,10 @@ class AddressBook:
         return self.dns[address]
 
     async def resolve(self, session: MapiSession, addresses: Sequence[str]) -> list[str]:
-        """Return the distinguished name of each address, by ResolveNames (MS-OXCMAPIHTTP section 2.2.5.14).
+        """Return the distinguished name of each address, using ResolveNames (MS-OXCMAPIHTTP section 2.2.5.14).
 
-        Raises `ServerRefused` for an address that does not match one entry. Like SMTP's RCPT, this keeps a message to
-        an unknown recipient from being sent.
+        Raises `ServerRefused` for an address that does not match exactly one entry. Like SMTP's RCPT, this keeps a
+        message to an unknown recipient from being sent.
         """
         request = bodies.resolve_names(_COLUMNS, [f"=SMTP:{address}" for address in addresses])
         answer = await session.ask_address_book(request)

@@ -63,7 +63,7 @@ class Handshake:
         )
 
     def answer(self, challenges: str = "") -> str | None:
-        """Return the Authorization value that answers WWW-Authenticate; None if there is nothing to answer."""
+        """Return the Authorization value that answers WWW-Authenticate; None if no answer is due."""
         challenge = re.search(rf"\b{self.scheme} ([A-Za-z0-9+/]+=*)", challenges)
         if challenges and challenge is None:
             return None

@@ -289,7 +289,7 @@ class MapiMailbox:
             return base64_lines(await self._file(ref, part))
 
     async def _body(self, ref: Hashable) -> bytes | None:
-        """Return the body as it was composed; None for a message with files that loadsim does not compose."""
+        """Return the body as it was composed; None if the message has files that loadsim would not compose."""
         structure = await self._structure(ref)
         text = await self._text(ref)
         files = [(part, await self._file(ref, part)) for part in structure.attachments]

@@ -131,7 +131,7 @@ async def write_message(
 def _setting(
     target: Handle, properties: Sequence[tuple[int, Value]], large: int, content: str | bytes
 ) -> list[Request[Any]]:
-    """Return the requests that set properties, and another one that may be large (MS-OXCPRPT section 2.2.14)."""
+    """Return the requests that set some properties, and another that may be large (MS-OXCPRPT section 2.2.14)."""
     data = content.encode("utf-16-le", "replace") if isinstance(content, str) else content
     if len(data) <= INLINE_BYTES:
         return [rops.set_properties(target, [*properties, (large, content)])]

@@ -27,7 +27,7 @@ class MapiRef(NamedTuple):
 
 
 def stored_columns(named: NamedTags) -> tuple[int, ...]:
-    """Return the columns of `stored_of`, which others may follow."""
+    """Return the columns of `stored_of`; others may follow them."""
     return (
         *(tags.MID, tags.MESSAGE_DELIVERY_TIME, tags.MESSAGE_FLAGS, tags.LAST_VERB_EXECUTED),
         *(tags.SENT_REPRESENTING_SMTP_ADDRESS, tags.INTERNET_MESSAGE_ID),

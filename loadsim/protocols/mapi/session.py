@@ -153,7 +153,7 @@ class MapiSession:
         return self.logon is not None and self.failure is None
 
     def __enter__(self) -> LoggedOn:
-        """Begin a call. Raises `ServerLost` without a session, and the failure of a broken one."""
+        """Begin a call. Raises `ServerLost` if there is no session, or the failure that broke it."""
         if self.failure is not None:
             raise again(self.failure)
         if self.logon is None:
@@ -259,7 +259,7 @@ class MapiSession:
         return head.encode() + b"\r\n" + body
 
     def _check(self, kind: str, response: Response, ends: bool = True) -> None:
-        """Raise the failure that the response states by HTTP or X-ResponseCode; see `_refused`."""
+        """Raise the failure stated by the response's HTTP status or X-ResponseCode; see `_refused`."""
         code = response.fields.get("x-responsecode", "0")
         if response.status != 200:
             later = response.fields.get("retry-after")

@@ -27,7 +27,7 @@ class MapiSubmission:
     _logged_on: bool = field(default=False, init=False)  # by a message
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """ResolveNames, then SubmitMessage. Raises `ServerRefused`, and sends nothing, if a recipient is unknown.
+        """ResolveNames, then SubmitMessage. If a recipient is unknown, raises `ServerRefused` and sends nothing.
 
         The observer gets the session's loss, since the mailbox also loses it.
         """

@@ -160,7 +160,7 @@ def tagged(property_tag: int, value: Any) -> bytes:
 
 
 class PropertyName(NamedTuple):
-    """A property's name (section 2.6.1): a set, and a number or a text of at most 126 characters."""
+    """A property's name (section 2.6.1): a set, and a number or a string of at most 126 characters."""
 
     set: UUID
     name: int | str

@@ -41,7 +41,7 @@ Perform = Callable[[Exchange | None], Awaitable[None]]
 async def log_on(
     service: str, endpoint: Endpoint, account: Account, offer: Offer, refusal: str, perform: Perform
 ) -> str:
-    """Log on to a service (IMAP or SMTP) by the method that `choice` picks, and return that method.
+    """Log on to a service (IMAP or SMTP) with the method that `choice` picks, and return that method.
 
     Raises `ServerRefused`, of the kind `refusal` if there is no method. If two were tried, the error names both.
     """
@@ -71,7 +71,7 @@ async def log_on(
 
 
 async def _log_on_by(method: str, endpoint: Endpoint, account: Account, perform: Perform) -> None:
-    """Log on by a method. A refusal names it, with the reasons that the exchange and the token give."""
+    """Log on with a method. A refusal names it, with the reasons that the exchange and the token give."""
     if method == LOGIN_COMMAND:
         await perform(None)
         return

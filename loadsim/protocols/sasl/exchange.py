@@ -1,8 +1,7 @@
 """One log-on as a sequence of messages: an initial response, then a response to each challenge (RFC 4422 section 3). No
 I/O.
 
-Challenges are hostile until checked. One more than the mechanism has, or one above `LONGEST_CHALLENGE`, is a
-`ProtocolError`.
+Challenges are hostile until checked. One too many, or one longer than `LONGEST_CHALLENGE`, is a `ProtocolError`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _WORD_AT_END = re.compile(r"[A-Za-z0-9+/=\ufffd]+\Z")
 
 
 def without_password(text: str, account: Account, *, is_cut: bool = False) -> str:
-    """Replace the password and tokens by `***`, in every form in which they are sent or may be repeated.
+    """Replace the password and tokens with `***`, in every form in which they are sent or may be repeated.
 
     With `is_cut`, the text's end is missing: its last word is removed, and so is a secret's beginning.
     """

@@ -68,7 +68,7 @@ _keys: dict[tuple[str, str, bytes, int], Keys] = {}
 
 
 def keys_of(hash_name: str, password: str, salt: bytes, iterations: int) -> Keys:
-    """Return the keys of a password, from the cache if they were calculated before."""
+    """Return a password's keys, from the cache if they were calculated before."""
     known = _keys.get((hash_name, password, salt, iterations))
     if known is not None:
         return known
@@ -213,7 +213,7 @@ def _prepared(text: str, what: str) -> str:
 
 
 def saslprep(text: str) -> str:
-    """Prepare a text for comparison (SASLprep, RFC 4013). Raises `ValueError` for prohibited characters."""
+    """Prepare text for comparison (SASLprep, RFC 4013). Raises `ValueError` for prohibited characters."""
     if text.isascii() and text.isprintable():
         return text
     mapped = (

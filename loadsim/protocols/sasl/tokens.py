@@ -76,7 +76,7 @@ def expiry_s(token: str) -> float | None:
 
 
 def _parsed(text: str, name: str) -> str:
-    """Return the token in a text: the bare token, or a token endpoint's answer in JSON (RFC 6749 section 5.1)."""
+    """Return the token in some text: the bare token, or a token endpoint's answer in JSON (RFC 6749 section 5.1)."""
     token = text.strip()
     if token.startswith("{"):
         try:

@@ -99,9 +99,9 @@ class SmtpConnection(asyncio.Protocol):
         return await self._end_of(self._begin(packet))
 
     async def go_on(self, *pieces: bytes) -> str | None:
-        """Send what the server has asked for (a message, or the response to a challenge). Returns like `send`.
+        """Send what the server has asked for (a message, or the response to a challenge). Return as `send` does.
 
-        QUIT is never in the same packet, although RFC 2920 section 3.1 allows it: its reply could be taken for the
+        QUIT is never in the same packet, although RFC 2920 section 3.1 allows it: its reply could be mistaken for the
         acceptance.
         """
         if self.failure is not None:
