@@ -1,4 +1,4 @@
-"""One pass over the tasks of a log, and the outcomes, failures and times by driver and task."""
+"""Read the tasks of a log in one pass: outcomes, failures and times by driver and task."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from loadsim.timinglog.records import OUTCOME
 
 @dataclass(frozen=True, slots=True)
 class TaskRecords:
-    """The records of one task, with `counts` by outcome, and `failures` by outcome and kind of error.
+    """One task's records: `counts` by outcome, and `failures` by outcome and error kind.
 
-    `timed` has the service times of the hits (see `statistics.bins.Hits`), `waited_us` their response times. Each is
-    sorted independently.
+    `timed` has the service times of the hits (see `statistics.bins.Hits`), `waited_us` their response times. The two
+    are sorted independently of each other.
     """
 
     counts: Mapping[str, int]
@@ -36,7 +36,7 @@ class TaskRecords:
 
 @dataclass(frozen=True, slots=True)
 class DriverRecords:
-    """The records of one driver by task. `users` is the number of users with at least one record.
+    """One driver's records, by task. `users` is the number of users with at least one record.
 
     `inbox` has one record for each processing of an Inbox, which spans several tasks; None if there were none.
     """
@@ -73,7 +73,7 @@ class ByDriver:
                 driver.tasks[task].add(some, which, self._window_s)
 
     def closed(self) -> dict[str, DriverRecords]:
-        """Return the records by driver, and release them here."""
+        """Return the records by driver, and keep none of them here."""
         strings = self._log.strings
         drivers = sorted(self._drivers, key=strings.__getitem__)
         return {strings[protocol]: self._drivers.pop(protocol).closed(strings) for protocol in drivers}
@@ -89,7 +89,7 @@ def _grouped(records: Columns, fields: Sequence[str]) -> Iterator[tuple[tuple[in
 
 
 _IS_FAILURE = np.isin(OUTCOMES, WITH_KIND)
-"""True at the codes of outcomes that are failures."""
+"""True at the code of each outcome that is a failure."""
 
 
 class _Driver:
@@ -98,7 +98,7 @@ class _Driver:
         self.users: set[int] = set()
 
     def closed(self, strings: Sequence[str]) -> DriverRecords:
-        """Return all records, and free each task in turn: memory never holds one twice."""
+        """Return all records, freeing each task's in turn, so that none is in memory twice."""
         tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in [*self.tasks]}
         inbox = tasks.pop(PROCESS_INBOX_SPAN, None)
         return DriverRecords(len(self.users), tasks, inbox)
@@ -114,7 +114,7 @@ class _Task:
         outcome = records["outcome"][which]
         self._occurred += np.bincount(outcome, minlength=len(OUTCOME))
         failed = _IS_FAILURE[outcome]
-        # One number packs outcome and error.
+        # Outcome and error, packed into one number.
         self._failures.update((outcome[failed].astype(np.int64) << 16 | records["error"][which[failed]]).tolist())
         hits = which[outcome == OUTCOME["ok"]]
         due_us, started_us, ended_us = (records[name][hits] for name in ("scheduled_us", "started_us", "ended_us"))
@@ -138,10 +138,10 @@ CHUNK_BYTES = 1 << 20
 
 
 class Growing:
-    """Numbers added in parts and joined at the end. A wider number widens them all.
+    """Numbers added in parts and joined at the end; all are stored as wide as the widest.
 
-    Each chunk is a memory mapping: its unused pages take no memory, and `taken` returns one after the other to the
-    system. An array that grows in steps leaves holes in the heap: 25 MiB for ten million tasks.
+    Each chunk is a memory mapping: its unused pages take no memory, and `taken` returns the chunks to the system one by
+    one. An array that grows in steps leaves holes in the heap: 25 MiB for ten million tasks.
     """
 
     def __init__(self, kind: DTypeLike) -> None:
@@ -181,6 +181,6 @@ def windowed_hits(driver: DriverRecords, weights: Mapping[str, float]) -> tuple[
 
 
 def compact(times_us: NDArray[Any]) -> NDArray[Any]:
-    """Return the numbers in 32 bits if they fit; times do below 71 minutes."""
+    """Return the numbers in 32 bits if they fit, as times below 71 minutes do."""
     fit = not len(times_us) or (times_us.min() >= 0 and times_us.max() <= np.iinfo(np.uint32).max)
     return times_us.astype(np.uint32) if fit else times_us

@@ -1,4 +1,4 @@
-"""Measure a run by its log: compute all figures, and the further facts that the verdict needs.
+"""Measure a run from its log: compute all figures, and the other facts that the verdict needs.
 
 Opening a log checks it in one pass. Its tasks are then read twice: first for the drivers and the generator, then for
 the users without usable service. The second pass needs the criteria, which may depend on the drivers. Mail is joined
@@ -72,7 +72,7 @@ class RunTerms(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The figures of a run, further facts for the verdict, and all criteria; None is off."""
+    """A run's figures, other facts for the verdict, and all criteria (None: switched off)."""
 
     figures: Figures
     facts: Facts
@@ -90,7 +90,7 @@ class _Tasks(NamedTuple):
 
 
 def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bounds | None] | None) -> Measured:
-    """Measure a run by its own criteria, or by the given ones, possibly those of a scenario file.
+    """Measure a run by the given criteria, such as a scenario file's, or else by its own.
 
     Raises `ConfigError` for criteria on figures that the log does not have.
     """
@@ -101,7 +101,7 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
     tasks = _first_pass(log, weights, window_s)
     probes = probe_statistics(log, window_s)
 
-    # 2. The criteria, and the users whom the server did not serve accordingly.
+    # 2. The criteria, and the users not served accordingly.
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, tasks.drivers, probes or (), stress)
     wanted = header.criteria if criteria is None else criteria
@@ -208,7 +208,7 @@ def _day(header: LogHeader, window_s: Window) -> Day:
 
 
 def _load_equivalent(users: int, day: Day, load: Load | None) -> int:
-    """Return the number of users with a day of 8 h who would make as many tasks per second."""
+    """Return the number of users who would make as many tasks per second with an 8 h day."""
     made = 1.0 if load is None or load.share is None else min(1.0, load.share)
     return round(users * FULL_DAY_S / day.day_s * made * day.window_factor)
 

@@ -15,7 +15,7 @@ from loadsim.timinglog.records import NEVER
 
 
 def users_had(log: TimingLog) -> int:
-    """Return the number of users in the scenario, or in the logs if they have more."""
+    """Return the number of users in the scenario, or in the logs if there are more."""
     return max(log.header.users, users_present(log))
 
 
@@ -26,19 +26,19 @@ def users_present(log: TimingLog) -> int:
 def lost_users(log: TimingLog) -> int:
     """Return the number of users that the generator lost.
 
-    These are users of engines whose log is missing or has no end, and users that an engine gave up. Users whom the
+    These are users of engines whose log is missing or has no end, and users that an engine gave up on. Users whom the
     server left without a session are not among them: see `Sessions`.
     """
     return users_had(log) - users_present(log) + sum(lost_by_source(log))
 
 
 def lost_by_source(log: TimingLog) -> list[int]:
-    """Return the number of lost users of each source, in the log's order."""
+    """Return each source's number of lost users, in the log's order."""
     return [source.facts.users_given_up or 0 if source.ended else source.users for source in log.sources]
 
 
 def reported_sum(log: TimingLog, fact: str) -> int | None:
-    """Return the sum of a fact that engines report at their end; None if an engine did not."""
+    """Return the sum of a fact that engines report at their end; None if any engine did not."""
     reported = [getattr(source.facts, fact) for source in log.sources if source.simulates]
     return None if None in reported else sum(reported)
 
@@ -49,7 +49,7 @@ def reported_at_least(log: TimingLog, fact: str) -> int:
 
 
 def last_sample_s(log: TimingLog) -> list[float | None]:
-    """Return the time of each source's last health sample, in the log's order; None without one in the run."""
+    """Return the time of each source's last health sample in the run, in the log's order; None if it has none."""
     last: dict[tuple[str, ...], float] = {}
     for sample in log.health:
         if sample.get("at_s") is not None:
@@ -58,7 +58,7 @@ def last_sample_s(log: TimingLog) -> list[float | None]:
 
 
 def without_logs(log: TimingLog) -> dict[str, int]:
-    """Return the number of users without a log, for each client that has any."""
+    """Return the number of users without a log, by client; clients without any are left out."""
     assigned = {one.client: one.users for one in log.header.machines}
     for source in log.sources:
         if source.client in assigned:
@@ -110,5 +110,5 @@ class DownTime:
             self._down_us += int(np.maximum(up_us - np.maximum(due_us, self._begin_us), 0).sum())
 
     def share(self, users: int) -> float | None:
-        """Return the share of all user-seconds in the window; None without users."""
+        """Return this time as a share of all user-seconds in the window; None without users."""
         return self._down_us / (users * (self._end_us - self._begin_us)) if users else None

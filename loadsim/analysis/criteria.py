@@ -1,4 +1,4 @@
-"""Results of the criteria of a run (`scenario.criteria`).
+"""Results of a run's criteria (`scenario.criteria`).
 
 With several drivers, criteria on the score and on tasks apply to each.
 """
@@ -38,7 +38,7 @@ Limits = Mapping[str, float]
 class Result:
     """One criterion and its figure, which is None if it was not measured, and infinite if an awaited event never came.
 
-    `each`: the criterion applies to each scored task, and this is the figure of one. `reasons` explain why the figure
+    `each`: the criterion applies to each scored task, and this is one task's figure. `reasons` explain why the figure
     was not measured, if that is known.
     """
 
@@ -75,7 +75,7 @@ class Result:
 
 
 LEFT = ("undelivered", "unfinished", "skipped")
-"""Prefixes of the names of figures that count what was left at the end of a run."""
+"""Name prefixes of figures that count what a run left over at its end."""
 
 
 def may_judge(result: Result, ended_early: bool) -> bool:
@@ -92,7 +92,7 @@ def may_judge(result: Result, ended_early: bool) -> bool:
 
 
 NO_LOAD_EXCUSES = ("delivery.missing", "delivery.duplicates")
-"""Criteria that no load excuses missing. Undelivered mail may be: an overloaded server is slow to deliver."""
+"""No load excuses missing these criteria. It may excuse undelivered mail: an overloaded server is slow to deliver."""
 
 AUDIT = "audit."
 """The prefix of the criteria of an audit; the others judge what users saw."""
@@ -109,7 +109,7 @@ def audit_results(audit: AuditRecord | None) -> tuple[Result, ...]:
 
 
 def missed_criteria(results: Sequence[Result], ended_early: bool) -> list[Finding]:
-    """Return a finding for each missed criterion; tasks that miss the same criterion on each task share one.
+    """Return a finding for each missed criterion; tasks that miss the same criterion share one.
 
     An audit has its own findings (`AuditRecord.run_findings`).
     """
@@ -150,7 +150,7 @@ def default_weights() -> Mapping[str, float]:
 def criteria_of(
     path: Path, drivers: Mapping[str, DriverFigures], probes: Collection[str], stress: bool
 ) -> Mapping[str, Limits | None]:
-    """Return the criteria in a scenario file, with the defaults, for these drivers, their tasks, and probes.
+    """Return a scenario file's criteria and the defaults, for these drivers, their tasks, and these probes.
 
     A criterion on a task applies to the drivers that did it. If none did, it applies to all, and is not measured.
     Raises `ConfigError`.
@@ -159,7 +159,7 @@ def criteria_of(
     undone = {*default_weights(), *UNSCORED}.difference(*done.values())
     planned = {driver: tasks | undone for driver, tasks in done.items()}
     document, origin = read_document(path, str(path))
-    if "criteria" not in document:  # if the key is misspelt, a run may meet the defaults
+    if "criteria" not in document:  # with a misspelt key, a run would be judged by the defaults
         raise origin.error_saying(("criteria",), "limits of figures", "none")
     stated = document.get("probes")
     probes = {*probes, *(stated if isinstance(stated, dict) else ())}
@@ -169,9 +169,9 @@ def criteria_of(
 def judge_each(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple[Result, ...]:
     """Judge each criterion that is on.
 
-    A criterion on a task or a score that names no driver applies to each of several. A closed loop has no score and no
-    plan, so criteria on them do not apply. Nor does the default criterion on delivery if neither the plan nor the run
-    has mail in the window.
+    If there are several drivers, a criterion on a task or a score that names none applies to each. A closed loop has no
+    score and no plan, so criteria on them do not apply. Nor does the default criterion on delivery if neither the plan
+    nor the run has mail in the window.
     """
     results = []
     sent = figures.load is None or any(figures.load.tasks[task].planned for task in SENDING & figures.load.tasks.keys())

@@ -34,11 +34,11 @@ _KEY = np.dtype([("message", "S20"), ("user", ">u4")])
 """A message and its recipient."""
 
 FAULTS = ("doubled", "unlisted", "missing", "altered")
-"""The events that state a fault of a stored message."""
+"""The events that report a fault in a stored message."""
 
 
 def delivery(log: TimingLog, window_s: Window, *readers: Callable[[Journeys], None]) -> Delivery:
-    """Join acceptances and arrivals by message and recipient, over all engines of the log; `readers` get them, too.
+    """Join acceptances and arrivals by message and recipient, over all engines of the log; `readers` also get them.
 
     A message belongs to the window if it was accepted in it. A server may show a message to its recipient before the
     sender has read the acceptance: the delivery time is then 0.
@@ -87,7 +87,7 @@ def delivery(log: TimingLog, window_s: Window, *readers: Callable[[Journeys], No
 
 
 def _faults(log: TimingLog) -> tuple[int, Counter[str]]:
-    """Return the number of stored messages, and of messages with each fault, counted once by user and folder."""
+    """Return the number of stored messages, and of those with each fault, counted once per user and folder."""
     put, bad = np.isin(EVENTS, ("moved", "copied", "deleted", "saved")), np.isin(EVENTS, FAULTS)
     stored, faulty = 0, set[tuple[Any, ...]]()
     for mails in log.pieces("mails"):
@@ -97,7 +97,7 @@ def _faults(log: TimingLog) -> tuple[int, Counter[str]]:
 
 
 def altered_mail(log: TimingLog, altered: float) -> list[Finding]:
-    """Return a finding if users saw mail with other bytes than were sent; a warning if the scenario allows it.
+    """Return a finding if users saw mail that differs from what was sent; a warning if the scenario allows it.
 
     The finding names the first message in the first log.
     """
@@ -150,13 +150,13 @@ def of_sender(log: TimingLog, mails: Columns) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class Journeys:
-    """Accepted messages, one row per recipient, in no order; instants are microseconds from the common start.
+    """Accepted messages, one unordered row per recipient; instants are microseconds from the common start.
 
     `arrived_us` is when the recipient first saw the message, or NEVER. `announced`: the server notified the waiting
     session. `copies` is how often the recipient saw it. `unwatched`: it is unknown if it arrived. `strayed` counts
     copies seen by users for whom it was not accepted. `recipient` is the user's number.
 
-    Both instants are by the controller's clock if the machines compared theirs with it. `clock_error_us` is the error
+    Both instants are on the controller's clock if the machines compared theirs with it. `clock_error_us` is the error
     of the time between the two; 0 on one machine.
     """
 
@@ -171,7 +171,7 @@ class Journeys:
 
 
 def journeys(log: TimingLog) -> Iterator[Journeys]:
-    """Yield the journeys of all accepted messages, some senders at a time."""
+    """Yield the journeys of all accepted messages, a few senders at a time."""
     clock = controller_clock(log)
     for mails in mails_by_sender(log):
         yield _journeys(log, clock, mails)

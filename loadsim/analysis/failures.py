@@ -24,8 +24,8 @@ Kind = tuple[str, str, str]
 class Failures:
     """One kind of failure: how often it occurred in the run (`times`), and among tasks due in the window (`in_window`).
 
-    `first_s` is the time of the first one from the common start; None before it, or if unknown. `line` is the server's
-    response to that one.
+    `first_s` is the time of the first one from the common start; None if it came earlier, or is unknown. `line` is the
+    server's response to that one.
     """
 
     task: str
@@ -38,7 +38,7 @@ class Failures:
 
 
 def failures(run: RecordedRun) -> list[Failures]:
-    """Return each kind of failure, the most frequent first. Only the events have failures between tasks."""
+    """Return each kind of failure, the most frequent first. Failures between tasks appear only in the events."""
     counted = _of_log(run.log, run.figures.window_s)
     reported = _reported(run.events)
     first: dict[Kind, Mapping[str, Any]] = {}

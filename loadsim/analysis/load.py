@@ -1,7 +1,7 @@
 """The load that a run made: compared with its plan, or as the throughput of a closed loop.
 
 Users reply to mail that they receive: a slow server gets fewer tasks, and the missing ones leave no records. The plan
-has them all, as it assumes a server that takes no time.
+has them all, since it assumes a server that takes no time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT, OUTCOME
 
 SURPLUS = 1.05
-"""A task counts up to this multiple of its plan, and replaces no other beyond: users repeat READs that fail."""
+"""A task counts up to this multiple of its plan, no further: users repeat READs that fail."""
 
 LEAST_PARTS = 20
-"""The fewest parts of the plan in a window that cuts through parts, which count in proportion."""
+"""The fewest parts of the plan that a window must span if it cuts through parts; these count in proportion."""
 
 
 SERVICES = ("IMAP", "SMTP", "MAPI")
@@ -33,7 +33,7 @@ SERVICES = ("IMAP", "SMTP", "MAPI")
 def load_made(log: TimingLog, drivers: Mapping[str, DriverFigures], window_s: Window) -> Load | None:
     """Return the load that was made in the window; None without a planned load.
 
-    None, too, for a window that cuts through parts of the plan and is shorter than `LEAST_PARTS` of them.
+    Also None for a window that cuts through parts of the plan and is shorter than `LEAST_PARTS` of them.
     """
     plan = log.header.planned_load
     if plan is None or (window_s.length_s < LEAST_PARTS * plan.part_s and plan.cut_by(window_s)):

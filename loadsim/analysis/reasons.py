@@ -1,4 +1,4 @@
-"""Reasons why a criterion on a probe was not measured, and what the files of `loadsim monitor` lack."""
+"""Reasons why a criterion on a probe was not measured, and gaps in the files of `loadsim monitor`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def misnamed(criteria: Mapping[str, object], probe: str, known: Collection[str])
 
 
 FAR_APART_MS = 1000.0
-"""A larger error of a monitor's clock leads to a warning: probes sample each second."""
+"""If a monitor's clock may be off by more, there is a warning: probes take a sample every second."""
 
 
 def monitor_findings(log: TimingLog, window_s: Window) -> list[Finding]:

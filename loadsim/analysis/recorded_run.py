@@ -53,7 +53,7 @@ class RecordedRun:
         """The wall-clock time at which the first engine began; "" if unknown."""
         engines = (source for source in self.log.sources if not source.is_monitor)
         first = min((source.wall_clock_start for source in engines if source.wall_clock_start), default="")
-        with suppress(ValueError):  # show a value that is no time unchanged
+        with suppress(ValueError):  # show a value unchanged if it is not a time
             at = datetime.fromisoformat(first)
             first = f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"
         return first
@@ -90,7 +90,7 @@ def names_of(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def _events(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Return the events in the order of the file; skip truncated lines, and lines that are no events."""
+    """Return the events in the order of the file; skip truncated lines, and lines that are not events."""
     try:
         with open_file(path) as file:
             lines = file.read(MOST_EVENT_BYTES).decode("utf-8", "replace").splitlines()

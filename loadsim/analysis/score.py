@@ -52,20 +52,20 @@ def standard_deviation(samples: NDArray[Any]) -> float:
 
 
 _AT_ONCE = 1 << 16
-"""The samples processed at once: temporaries of all would take several times their memory."""
+"""The number of samples processed at once: temporary arrays for all would take several times their memory."""
 
 
 PERCENTS: Mapping[str, Fraction] = {one.name: one.metadata["percent"] for one in fields(Percentiles)}
-"""The percentiles of `Times`, by name; the maximum is the last."""
+"""The percentiles of `Times`, by name, the maximum last."""
 
 
 def percentiles(ordered_us: NDArray[Any], infinite: int = 0) -> Percentiles:
-    """Return the percentiles of sorted samples and of `infinite` more that are infinite."""
+    """Return the percentiles of sorted samples and `infinite` further ones that are infinite."""
     return Percentiles(**_percentiles(ordered_us, infinite))
 
 
 def times(ordered_us: NDArray[Any], infinite: int = 0) -> Times:
-    """Return the statistics of sorted samples and of `infinite` more that are infinite."""
+    """Return the statistics of sorted samples and `infinite` further ones that are infinite."""
     if not len(ordered_us) + infinite:
         return Times()
     return Times(
@@ -159,7 +159,7 @@ def fastest_p95_ms(drivers: Mapping[str, DriverFigures]) -> float | None:
 
 
 def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | None:
-    """Return the average of the figures, weighted; skip pairs without a weight or figure. None if no pair is left."""
+    """Return the weighted average of the figures, skipping pairs without a weight or figure; None if none is left."""
     covered = [(weight, figure) for weight, figure in figures if weight > 0 and figure is not None]
     if not covered:
         return None

@@ -86,7 +86,7 @@ def _criterion(result: Result) -> dict[str, Any]:
 
 
 def _weights(log: TimingLog, given: Mapping[str, float] | None) -> Mapping[str, float]:
-    """Return the given weights, or else those of the log. Raises `LogError` for tasks that are not known."""
+    """Return the given weights, or else those of the log. Raises `LogError` for unknown tasks."""
     in_log: Mapping[str, float] = log.header.weights or default_weights()
     if given is None:
         return in_log

@@ -26,10 +26,10 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
 
 PARTS = 60
-"""The parts of the window. Even a long stall is within few of them."""
+"""The number of parts of the window; even a long stall affects only a few."""
 
 LEAST_PARTS = 3
-"""Users with scored tasks, or with mail, in fewer parts of the window are not judged by these."""
+"""Users with scored tasks in fewer parts of the window are not judged by them; likewise for mail."""
 
 LATE_SHARE = 0.05
 """The share of tasks or messages that may exceed a limit on the 95th percentile."""
@@ -40,7 +40,7 @@ CHANCE = 0.001
 MOST_NAMED = 5
 
 _COLUMNS = PARTS + 1
-"""Rounding may place the last microsecond of the window behind its last part."""
+"""Rounding may place the last microsecond of the window beyond its last part."""
 
 _P95 = "response_p95_ms"
 _IS_FAILURE = np.isin(OUTCOMES, FAILURES)
@@ -50,7 +50,7 @@ _IS_FAILURE = np.isin(OUTCOMES, FAILURES)
 class Unserved:
     """The number of users without usable service; `first` has the numbers of some of them.
 
-    `share` is the larger of two: of the users judged by their tasks, and of those judged by their mail.
+    `share` is the larger of two shares: among users judged by their tasks, and among users judged by their mail.
     """
 
     users: int
@@ -61,7 +61,7 @@ class Unserved:
 class _Shares:
     """Counts of tasks or messages by user and part of the window: all, late and failed ones.
 
-    An array of them takes less memory than sorted keys of users and parts would.
+    An array takes less memory than sorted keys of users and parts would.
     """
 
     def __init__(self, window_s: Window) -> None:
@@ -76,7 +76,7 @@ class _Shares:
             np.add.at(self._counts.reshape(-1), some + place * _COLUMNS, np.uint32(1))
 
     def _rows_of(self, users: NDArray[Any]) -> NDArray[np.intp]:
-        """Return the rows of users, and add rows for new users."""
+        """Return the rows of users, adding rows for new ones."""
         rows = np.searchsorted(self.users, users)
         is_new = np.append(self.users, -1)[rows] != users
         if is_new.any():
@@ -104,7 +104,7 @@ class _Shares:
 class TasksByUser:
     """Counts the scored tasks of each user in the window.
 
-    A task is late if its response time exceeds the limit of `criteria` on its 95th percentile; without a hit, this time
+    A task is late if its response time exceeds the limit of `criteria` on its 95th percentile; without a hit, that time
     is infinite. The criterion on `failed_share` limits a user's failed tasks. Tasks in which the generator failed do
     not count.
     """

@@ -40,7 +40,7 @@ OF_STRESS = ("lost_users", "window_s")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about a run that decide the verdict with its figures, and that are no figures themselves.
+    """Facts about a run that, along with its figures, decide the verdict.
 
     `engines` has the health of each engine. Findings: `incomplete` on logs that are damaged or have no end, `unsteady`
     on trends in the window, `own_faults` on failures of the generator, `broken` on rules that the server broke and on
@@ -73,7 +73,7 @@ class Facts:
 
     @property
     def cut_short(self) -> bool:
-        """True if only the end by `abort_on` can explain tasks that are missing in the logs."""
+        """True if only the end by `abort_on` can explain the tasks missing from the logs."""
         return self.ended_early and bool(self.aborted_why) and not self.incomplete
 
 
@@ -164,7 +164,7 @@ def _ends(facts: Facts) -> list[Finding]:
 def _too_little(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]:
     """Return findings on a run that measured too little, or whose logs may be incomplete.
 
-    Missing load within the limits degrades a run. Tasks that are missing in damaged logs may have been done: it is then
+    Missing load within the limits degrades a run. Tasks missing from damaged logs may have been done: it is then
     unknown if the server failed.
     """
     findings: list[Finding] = []
@@ -237,7 +237,7 @@ def _no_score(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]:
 
 
 def _nothing(facts: Facts, code: Code, where: str = "") -> Finding:
-    """Return the finding that there is no score; its code is this, unless the end by `abort_on` is the cause."""
+    """Return the finding that there is no score, with this code unless the end by `abort_on` is the cause."""
     return finding(Code.CUT_SHORT, where, hits=0) if facts.cut_short else finding(code, where)
 
 
@@ -275,7 +275,7 @@ _OF_LOAD = re.compile(r"4|(NO|BAD) \[(LIMIT|INUSE|UNAVAILABLE|SERVERBUG|OVERQUOT
 
 
 def _refused(figures: Figures) -> list[Finding]:
-    """Return a warning for each task that the server refused more than half the time, for other reasons than load."""
+    """Return a warning for each task that the server refused more than half the time, for reasons other than load."""
     warnings = []
     for task in (task for driver in figures.by_protocol.values() for task in driver.tasks):
         kinds = [one for one in task.failures if one.outcome == "refused" and not _OF_LOAD.match(one.kind)]

@@ -1,4 +1,4 @@
-"""Instants of several clients on the clock of their controller, for delivery times between machines.
+"""Put several clients' instants on their controller's clock, for delivery times between machines.
 
 Records count from the common start by the client's own clock, which also decides when tasks are due. A message that
 one machine sent and another saw involves two clocks. During a run, each client compares its clock with the controller's
@@ -26,7 +26,7 @@ CONTROLLER_CLOCK = "controller_clock"
 def controller_clock_sample(reading: Reading, ahead_ns: int) -> dict[str, Any]:
     """Return a client's reading of the controller's clock, for the next health sample of its machine.
 
-    `ahead_ns` is the lead of the client's clock that it assumed when it placed the common start.
+    `ahead_ns` is the lead of its clock that the client assumed when it computed the common start.
     """
     values = {
         "at_ns": reading.at_ns,
@@ -79,7 +79,7 @@ def controller_clock(log: TimingLog) -> ControllerClock:
 def _readings(samples: Sequence[Sample]) -> Iterator[Reading]:
     """Yield readings in which both clocks count from the common start, as the log's records do.
 
-    The client decided on its lead after the first samples; the last sample has it.
+    The client settles on a lead only after the first samples, so it is taken from the last one.
     """
     ahead_ns = samples[-1].controller_clock["ahead_ns"]
     for sample in samples:

@@ -5,10 +5,10 @@ model is a straight line. Let e0 and e1 be the errors of two readings, L the tim
 that has passed, from 0 to 1. The error is at most the sum of two bounds:
 
   - (1 - s) e0 + s e1: the error of a chord through two points;
-  - w s (1 - s) L, at most w L / 4: clocks wander, and w is the width of the range of the slope.
+  - w s (1 - s) L, at most w L / 4: clocks wander, but their slope stays within a range of width w.
 
-w is `WANDER`, unless the readings prove more: the rates between two pairs of readings may differ by more, for any
-errors within the bounds. Then w is the least width that agrees with all pairs, so the model contradicts no reading. It
+w is `WANDER`, unless the readings prove more: the rates between two pairs of readings may differ by more than errors
+within the bounds explain. Then w is the least width that agrees with all pairs, so the model contradicts no reading. It
 does not cover a clock that wandered more between readings.
 
 Outside the readings, the line through the first and the last one continues. Its error grows with the possible error of
@@ -27,16 +27,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 WANDER = 100e-6
-"""The allowed change of the rate between two clocks while they are compared. Quartz changes by about 1e-6 with
-temperature; the rest is for a time service that adjusts the rates."""
+"""The allowed change in the relative rate of two clocks while they are compared. Quartz changes by about 1e-6 with
+temperature; the rest allows for a time service that adjusts the rates."""
 
 MOST_RATE = 1e-3
-"""The largest difference of rates: a time service may adjust each clock by 500e-6 (adjtimex(2))."""
+"""The largest difference between rates: a time service may adjust each clock by 500e-6 (adjtimex(2))."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reading:
-    """At `at_ns` of our clock the other showed `there_ns`, give or take `error_ns`."""
+    """A reading of both clocks: at `at_ns` of ours the other showed `there_ns`, give or take `error_ns`."""
 
     at_ns: int
     there_ns: int
@@ -55,8 +55,8 @@ class Reading:
 class OtherClock:
     """A clock with at least one reading; `readings` are in time order, at different instants. See `of`.
 
-    The range of its rate relative to ours is `wander` wide, and within `most_rate` to either side. These are `WANDER`
-    and `MOST_RATE` unless readings, including some that were left out, prove more.
+    Its rate relative to ours stays in a range of width `wander`, and within `most_rate` to either side. These are
+    `WANDER` and `MOST_RATE` unless readings, including some that were left out, prove more.
     """
 
     readings: tuple[Reading, ...]
@@ -65,7 +65,7 @@ class OtherClock:
 
     @classmethod
     def of(cls, readings: Iterable[Reading]) -> OtherClock:
-        """Return the clock from readings in any order, without those that are less exact than the model of the others.
+        """Build the clock from readings in any order, leaving out those less exact than the model of the others.
 
         All readings determine `wander` first, so the model contradicts none that is left out. The most exact ones are
         added first. The rest are tried again, because adding a reading may increase the error elsewhere. Raises
@@ -118,7 +118,7 @@ class OtherClock:
 
     @cached_property
     def rate(self) -> float:
-        """The relative difference of the rates, from the first reading to the last; 0 for a single reading."""
+        """The relative difference between the rates, from the first reading to the last; 0 for a single reading."""
         if len(self.readings) == 1:
             return 0.0
         return float(np.clip(self._ahead_ns[-1] / self._passed_ns[-1], -self.most_rate, self.most_rate))
@@ -133,7 +133,7 @@ class OtherClock:
 
     @cached_property
     def _passed_ns(self) -> NDArray[np.float64]:
-        """The times since the first reading, subtracted as integers: floats are too short for instants."""
+        """The times since the first reading, subtracted as integers: floats are too coarse for instants."""
         return np.array([reading.at_ns - self.readings[0].at_ns for reading in self.readings], np.float64)
 
     @cached_property
@@ -165,7 +165,7 @@ def _proven(readings: Sequence[Reading]) -> tuple[float, float]:
     if len(passed_ns) == 1:
         return WANDER, MOST_RATE
     low_ns, high_ns = np.full(len(passed_ns), -np.inf), np.full(len(passed_ns), np.inf)
-    np.maximum.at(low_ns, places, ahead_ns - errors_ns)  # all readings at one instant are true
+    np.maximum.at(low_ns, places, ahead_ns - errors_ns)  # readings at one instant all hold
     np.minimum.at(high_ns, places, ahead_ns + errors_ns)
     fastest, slowest = _steepest(passed_ns, high_ns, low_ns), -_steepest(passed_ns, -low_ns, -high_ns)
     return max(WANDER, fastest - slowest), max(MOST_RATE, fastest, -slowest)

@@ -1,7 +1,7 @@
 """Failures of the generator itself, over a whole run: each one makes the run invalid.
 
-A task in which the generator failed has the outcome `generator`. Failures outside of tasks are facts in the logs of
-their engines.
+A task in which the generator failed has the outcome `generator`. Failures outside tasks are facts in the logs of their
+engines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OwnFailures:
             self._times.update((tasks.client, error) for error in tasks["error"][failed].tolist())
 
     def findings(self) -> list[Finding]:
-        """Return findings on the failures: a shortage if all of them lacked files, ports or memory."""
+        """Return findings on the failures: a shortage if all were for lack of files, ports or memory."""
         kinds = Counter[str]()
         for (_, error), times in self._times.items():
             kinds[self._log.strings[error]] += times

@@ -1,7 +1,7 @@
 """Health of the generator in a window: its engines and their machines.
 
 Engines are never averaged: the times of a late engine are wrong even if all others kept up. Percentiles of lag are
-exact, over each tick in the window.
+exact, over all ticks in the window.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TICK_S = 0.01
 """The interval between ticks; each tick measures the lag."""
 
 UNOBSERVED_S = 5.0
-"""A longer time between samples is a gap. Machines take one each second; a suspended parent process takes none."""
+"""A longer time between samples is a gap. Each machine takes one a second; a suspended parent process takes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class EngineHealth:
     Lags are those of its event loop. `cpu_share` is the mean share of a core. Memory, open files and the garbage
     collector's pause are maxima. `clock_steps` has the instant (s) and size (ms) of each step of the wall clock.
     `began_late_ms` is its delay after the common start, which may be outside the window. `lags_ms` has percentiles of
-    the lag by the names in `PERCENTS`; `unobserved_s` has begin and end of each gap above 5 s between samples.
+    the lag by the names in `PERCENTS`; `unobserved_s` has the beginning and end of each gap above 5 s between samples.
     """
 
     name: str
@@ -102,7 +102,7 @@ class _Sample:
 
 
 def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], list[_Sample]]:
-    """Return, by maker, the samples in the window and the next one, whose first ticks may be due in the window."""
+    """Return each maker's samples in the window, and the next one, whose first ticks may be due in the window."""
     samples: defaultdict[tuple[str, ...], list[_Sample]] = defaultdict(list)
     last_s: dict[tuple[str, ...], float] = {}
     for taken in log.health:

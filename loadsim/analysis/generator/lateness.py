@@ -48,7 +48,7 @@ class LateTasks:
 
 
 class Upper:
-    """The 95th percentile of at most `most` numbers, of which memory holds about the largest tenth."""
+    """The 95th percentile of at most `most` numbers; only about the largest tenth stay in memory."""
 
     def __init__(self, most: int) -> None:
         self._room = most - rank(most, 95) + 1
@@ -62,7 +62,7 @@ class Upper:
             self._settle()
 
     def _settle(self) -> None:
-        """Keep the largest numbers only."""
+        """Keep only the largest numbers."""
         self._kept = np.concatenate([self._kept, *self._waiting])
         self._waiting.clear()
         if (below := len(self._kept) - self._room) > 0:

@@ -12,18 +12,18 @@ from loadsim.model.figures import GeneratorFigures, MachineHealth
 from loadsim.scenario.limits import GeneratorLimits
 
 LEAST_LAG_LIMIT_MS = 2.0
-"""The lowest limit of the event loop's lag, even for the fastest server."""
+"""The lowest limit on the event loop's lag, even for the fastest server."""
 
 MOST_UNOBSERVED_S = 30.0
 """A longer gap between the samples of a machine or engine makes a run invalid; a shorter one degrades it. During a
 longer gap, the generator could have been too busy for the whole of the shortest valid window (`limits.window_s`)."""
 
 BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
-"""Limits of warnings: the shares of busy cores, of CPU time stolen by other guests, and of segments sent again."""
+"""Limits beyond which to warn: the shares of busy cores, stolen CPU time, and retransmitted segments."""
 
 
 def lag_limit_ms(limits: GeneratorLimits, fastest_p95_ms: float | None) -> float | None:
-    """Return the limit of the event loop's lag (99th percentile), given the fastest scored task; None without one."""
+    """Return the limit on the event loop's lag (99th percentile), given the fastest scored task; None without one."""
     allowed_ms = []
     if limits.lag_p99_ms is not None:
         allowed_ms.append(float(limits.lag_p99_ms))
@@ -90,7 +90,7 @@ def _above(figure: float | None, limit: float | None) -> bool:
 
 
 def suspicious(machines: Sequence[MachineHealth], engines: Sequence[EngineHealth], embedded: bool) -> list[Finding]:
-    """Return warnings about the generator. An embedded server shares its machine, and its cores, by design."""
+    """Return warnings about the generator. An embedded server shares the machine and its cores by design."""
     warnings = []
     for machine in machines:
         name, busy = machine.name, machine.cpu_share
@@ -112,7 +112,7 @@ def suspicious(machines: Sequence[MachineHealth], engines: Sequence[EngineHealth
 
 
 def _clock_steps(engines: Sequence[EngineHealth]) -> dict[str, Sequence[tuple[float, float]]]:
-    """Return the steps by client. Its engines see the same clock; the engine with most steps missed none."""
+    """Return the steps by client. A client's engines see the same clock; the engine with the most steps missed none."""
     steps: dict[str, Sequence[tuple[float, float]]] = {}
     for engine in engines:
         client = engine.name.rpartition(".")[0]

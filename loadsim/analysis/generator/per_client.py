@@ -33,7 +33,7 @@ def client_figures(
     limits: Limits,
     fastest_p95_ms: float | None,
 ) -> list[ClientFigures]:
-    """Return the figures of each client, in the order of names; empty unless the log is of several clients.
+    """Return the figures of each client, in the order of names; empty unless the log has several clients.
 
     `engines` has the health of the log's engines, in its order; `limits` are the run's (`verdict.limits_of`).
     `fastest_p95_ms` is the 95th percentile of the fastest scored task.
@@ -51,7 +51,7 @@ def client_figures(
     failing = own_failures.clients()
     figures = []
     for name in names:
-        # 1. Its users: those assigned to it, or those of its logs if they are more.
+        # 1. Its users: those assigned to it, or those of its logs if there are more.
         lost_by_engine = [(source, users) for source, users in lost if source.client == name and source.simulates]
         logged = sum(source.users for source, _ in lost_by_engine)
         users = max(assigned.get(name, logged), logged)

@@ -1,4 +1,4 @@
-"""Resources of the server's machine, ordered by how near each came to saturation: a hint, and no proof.
+"""Resources of the server's machine, ordered by how near each came to saturation: a hint, not a proof.
 
 The device with the highest utilisation saturates first: utilisation law and bottleneck analysis (Lazowska, Zahorjan,
 Graham and Sevcik, Quantitative System Performance, 1984, chapters 3 and 5). So the order is by means; 95th percentiles
@@ -55,7 +55,7 @@ class Placed:
 def ranked_resources(
     probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapping[str, Placed]
 ) -> tuple[Resource, ...]:
-    """Return the resources, the nearest to saturation first, and those that were not measured last.
+    """Return the resources, nearest to saturation first, and unmeasured ones last.
 
     `probes` has the statistics of a run by probe and figure, `places` the machine of each probe.
     """

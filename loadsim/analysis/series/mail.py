@@ -32,7 +32,7 @@ class MailSeries:
 
 
 def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
-    """Return the flow of mail over time. This takes four bytes of memory for each copy."""
+    """Return the flow of mail over time. This takes four bytes of memory per copy."""
     due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
     makes_mail = named(log, [*SENDING])
     for tasks in windowed(log):

@@ -33,7 +33,7 @@ MOST_BINS = 60
 
 
 class Grouped:
-    """Numbers of one type by group. Memory holds each number once."""
+    """Numbers of one type, by group. Each number is kept in memory only once."""
 
     def __init__(self, kind: DTypeLike = np.uint32) -> None:
         self._numbers: defaultdict[int, Growing] = defaultdict(lambda: Growing(kind))
@@ -50,9 +50,9 @@ class Grouped:
     def percentiles(
         self, groups: int, percents: Sequence[int], infinite: NDArray[np.int64] | None = None
     ) -> list[NDArray[np.float64]]:
-        """Return the nearest-rank percentiles of all groups, an array for each percentage, and forget the numbers.
+        """Return the nearest-rank percentiles of all groups, one array per percentage, and drop the numbers.
 
-        A group without numbers has NaN. `infinite` counts further numbers of each group that are infinite.
+        A group without numbers has NaN. `infinite` is how many more infinite numbers each group has.
         """
         found = np.full((len(percents), groups), np.nan)
         for group in range(groups):
@@ -94,7 +94,7 @@ class Bins:
     def percentiles(
         self, instants_us: NDArray[np.int64], values: NDArray[Any], percents: Sequence[int]
     ) -> list[Floats]:
-        """Return the nearest-rank percentiles of the values in each bin, an array for each percentage."""
+        """Return the nearest-rank percentiles of the values in each bin, one array per percentage."""
         grouped = Grouped(values.dtype)
         grouped.add(self.of(instants_us), values)
         return grouped.percentiles(len(self), percents)
@@ -180,7 +180,7 @@ def throughput_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
 
 
 def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
-    """Return the 95th percentile of the lateness of planned tasks (ms) by cause, over their due time."""
+    """Return the 95th percentile of planned tasks' lateness (ms), by cause and due time."""
     by_plan = timed_names(log)
     late_s = {cause: Grouped(np.float32) for cause in LATENESS}
     for tasks in windowed(log):
