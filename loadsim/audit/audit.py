@@ -53,12 +53,12 @@ async def audit(
 
     `hold` is the run's hold on its accounts. Without it, no other loadsim may have used them since the run.
 
-    A mailbox is read again until the end of `limits.drain` while it lacks accepted mail that no user has seen. An audit
-    that was interrupted, or could not read some mailboxes, leaves `audit.sqlite`, from which the next audit continues.
-    The result of an earlier audit is kept if that audit read more mailboxes.
+    Until `limits.drain` ends, a mailbox is read again if accepted mail is missing that no user has seen. An audit that
+    was interrupted, or could not read some mailboxes, leaves `audit.sqlite`, from which the next audit continues. The
+    result of an earlier audit is kept if that audit read more mailboxes.
 
-    Raises `ConfigError` if the scenario is not that of the run, if the directory cannot be written to, or if another
-    loadsim works on the accounts, or has done so since the run.
+    Raises `ConfigError` if the scenario is not the run's, if the directory cannot be written to, or if another loadsim
+    works on the accounts, or has done so since the run.
     """
     _check_scenario(directory, log, scenario)
     accounts = accounts_on_server(scenario)
@@ -68,7 +68,7 @@ async def audit(
         async with nullcontext(hold) if hold else held(accounts, services, "audit", run, after=True) as hold:
             await auditor.read_all(accounts, services, partial(progress, "audit"))
             await hold.renew(limit_s=None)
-            if hold.failure:  # unknown if others used the mailboxes: the next audit finds out
+            if hold.failure:  # others may have used the mailboxes: the next audit finds out
                 file.unread(accounts[0].number, hold.failure.removeprefix(f"{name_of(accounts[0])}: "))
         if hold.lost:
             file.forget()
@@ -88,8 +88,8 @@ async def audit(
 
 def _check_scenario(directory: Path, log: TimingLog, scenario: Scenario) -> None:
     """Check that a scenario has the load, accounts and allowed faults of the run. Raises `ConfigError`."""
-    other_load = log.header.scenario_digest not in (None, scenario.digest())  # other users, or another start state
-    others = log.header.accounts_digest not in (None, scenario.accounts_digest())  # or in another order
+    other_load = log.header.scenario_digest not in (None, scenario.digest())  # different users or start state
+    others = log.header.accounts_digest not in (None, scenario.accounts_digest())  # or their order
     if other_load or others or scenario.audit_allow != log.header.audit_allow:
         raise ConfigError(
             f"{directory}: expected the scenario of its run, found one of another load, of other accounts, or that"
@@ -109,7 +109,7 @@ class Auditor:
     async def read_all(
         self, accounts: Sequence[Account], services: Services, progress: Callable[[int, int], None]
     ) -> None:
-        """Read and judge all mailboxes that are not in the file yet, and repeatedly those with mail under way."""
+        """Read and judge all mailboxes that are not in the file yet, and reread those with mail under way."""
         scenario, file, run = self._workload.scenario, self._file, self._log.sources[0].run
 
         async def work(account: Account, mailbox: Provisioning) -> None:

@@ -1,6 +1,6 @@
 """A file with the records of a run by mailbox, and its audit's results so far: neither need fit into memory.
 
-A million messages make about six million records, or 400 MB. From the file, an interrupted audit can continue.
+A million messages make about six million records, or 400 MB. An interrupted audit can continue from the file.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AuditFile:
             yield MailEvent(EVENTS[event], message.decode("ascii"), folder, sender)
 
     def take(self, user: int, judged: Judged) -> None:
-        """Keep the result of a mailbox, and replace an earlier one."""
+        """Keep the result of a mailbox, replacing any earlier one."""
         with self._sql:
             self._sql.execute("DELETE FROM fault WHERE user = ?", (user,))
             self._sql.execute(
@@ -76,7 +76,7 @@ class AuditFile:
             )
 
     def bounced(self, user: int, bounces: Mapping[str, int]) -> None:
-        """Keep the number of bounces in a mailbox by status, and replace earlier ones."""
+        """Keep the number of bounces in a mailbox by status, replacing any earlier ones."""
         with self._sql:
             self._sql.execute("DELETE FROM bounce WHERE user = ?", (user,))
             rows = [(user, status, times) for status, times in bounces.items()]
@@ -106,14 +106,14 @@ class AuditFile:
     def settle(self, unsure_senders: Iterable[int]) -> AuditTotals:
         """Combine the faults of all mailboxes for `faults`. Return the totals.
 
-        A stray message, which does not belong in its mailbox, was misdelivered if the records name it, or if another
-        mailbox lacks it; then both faults are one. It is not judged if its sender's records are incomplete.
+        A stray message does not belong in its mailbox. It was misdelivered if the records name it, or if it is missing
+        from another mailbox; the two faults then count as one. It is not judged if its sender's records are incomplete.
         """
         sql = self._sql
         misdelivered = Code.MAIL_MISDELIVERED.id
         with sql:
             sql.executescript(_SETTLED)
-            # 1. Strays that another mailbox lacks.
+            # 1. Strays that are missing from another mailbox.
             pairs = sql.execute(_PAIRS, (Code.MAIL_LOST.id,)).fetchall()
             sql.executemany("DELETE FROM settled WHERE at = ?", [(missing,) for _, missing in pairs])
             sql.executemany(
@@ -174,7 +174,7 @@ JOIN
     AS missing
 USING (message, nth)
 """
-"""Strays, each paired with the lack of the same message in another mailbox."""
+"""Strays, each paired with the same message missing from another mailbox."""
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def open_audit_file(path: Path, log: TimingLog) -> Iterator[AuditFile]:
 
 
 def _version(log: TimingLog) -> int:
-    """Return the `user_version` of a file with all records: `loadsim cluster collect` may add logs to a run."""
+    """Return the `user_version` of a file that has all records: `loadsim cluster collect` may add logs to a run."""
     return 1 + sum(stream.count for stream in log.streams["mails"]) % (1 << 30)
 
 

@@ -54,9 +54,9 @@ class InitialMail(NamedTuple):
 class Expected:
     """The copies of a message that a mailbox must contain, and the folders from which one was `expunged`.
 
-    As the records show, the server made `surplus` of them. `filed` has the folders in which users found such a copy:
-    the server may have put one there that is missing elsewhere. A `strange` message was never put into the mailbox.
-    After a failed command, copies may be in other folders, `places`, and have other flags, but none is lost.
+    According to the records, the server made `surplus` of them. `filed` has the folders in which users found such a
+    copy: the server may have put one there that is missing elsewhere. A `strange` message was never put into the
+    mailbox. After a failed command, copies may be in other folders, `places`, and have other flags, but none is lost.
     `arrived`: its user has seen it, or it was there before. `given` are all flags that a copy has ever had.
     """
 
@@ -86,7 +86,7 @@ class Expected:
         return taken
 
     def flag(self, folder: str, flag: Flag) -> None:
-        """Require the flag of one copy in a folder unless one has it: copies cannot be told apart."""
+        """Require the flag on one copy in a folder unless one already has it: copies cannot be told apart."""
         self.given |= {flag}
         there = [at for at, (where, _) in enumerate(self.copies) if where == folder]
         if there and not any(flag in self.copies[at][1] for at in there):

@@ -20,7 +20,7 @@ class HeldCopy(NamedTuple):
     """A copy in a folder of a message of this run or of the start state.
 
     `flags` are in lower case, as are `never_kept`, those that some folder of the mailbox does not store. `fault` is the
-    fault of its body.
+    fault in its body.
     """
 
     message: str
@@ -49,9 +49,9 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The faults of a mailbox with this number of messages; the records leave the places of `unknown` ones open.
+    """A mailbox's faults and number of messages; the records do not tell where `unknown` ones belong.
 
-    `complete` is true if the records of its user are.
+    `complete` is true if its user's records are.
     """
 
     messages: int
@@ -99,7 +99,7 @@ def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = Tr
 
 
 def _not_removed(expected: ExpectedMail, marked: Iterable[HeldCopy]) -> Iterator[Fault]:
-    """Yield copies marked for deletion in folders where the records certainly leave none."""
+    """Yield copies marked for deletion in folders where, by the records, none can be left."""
     for copy in marked:
         of = expected.messages.get(copy.message)
         doubtful = of is None or of.strange or of.places or copy.message in expected.schedules
@@ -108,9 +108,9 @@ def _not_removed(expected: ExpectedMail, marked: Iterable[HeldCopy]) -> Iterator
 
 
 def _of_schedules(expected: ExpectedMail, found: Sequence[HeldCopy]) -> tuple[list[Fault], int]:
-    """Return the fault of a calendar without any of its possible schedules, and the number of unknown messages.
+    """Return the fault of a calendar that has none of the schedules it may have, and the number of unknown messages.
 
-    After a change that failed, or was made in part, a calendar has the old schedule, the new one, or both.
+    If a change failed or was only partly made, a calendar has the old schedule, the new one, or both.
     """
     old = expected.in_calendar if expected.schedules else []
     there = [copy.message for copy in found if copy.folder == CALENDAR and copy.message in expected.schedules]
@@ -132,7 +132,7 @@ def _possible(user: int, of: Expected, wanted: Counter[str], have: Counter[str])
 
 
 def _not_saved_itself(user: int, there: list[HeldCopy]) -> list[HeldCopy]:
-    """Return the copies except one in Sent Items: the server may have saved sent mail by itself, which is no fault."""
+    """Return the copies except one in Sent Items: a server may save sent mail on its own, which is no fault."""
     own = (index for index, copy in enumerate(there) if copy.folder == SENT_ITEMS and copy.sender == user)
     saved = next(own, len(there))
     return there[:saved] + there[saved + 1 :]

@@ -16,14 +16,14 @@ from loadsim.provisioning.inspect import bounce_status
 
 BATCH_MESSAGES = 64
 BATCH_BYTES = 1 << 20
-"""The most messages that are fetched at once, and their least total size: these limit the memory of a session."""
+"""The most messages to fetch at once, and the most bytes, estimated from below: these limit a session's memory."""
 
 
 async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tuple[list[HeldCopy], Counter[str]]:
-    """Return the messages of a mailbox that is logged on, and its bounces by status. It is not changed."""
+    """Return the messages in a logged-on mailbox, and its bounces by status. Nothing is changed."""
     found: list[HeldCopy] = []
     bounces: Counter[str] = Counter()
-    never_kept: set[str] = set()  # by some folder, in which any message may have been
+    never_kept: set[str] = set()  # by some folder; any message may have been there
     for folder in await mailbox.folders():
         if folder == manifest.FOLDER:
             continue
@@ -50,10 +50,10 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
 async def _texts(
     mailbox: Provisioning, refs: Sequence[MessageRef], again: bool = True
 ) -> Mapping[MessageRef, bytes | None]:
-    """Return the texts of messages, except those that the server cannot read.
+    """Return the text of each message that the server can read.
 
-    If the server refuses a set of messages, or closes the connection, its halves are read; a single one is tried
-    `again` once.
+    If the server refuses a set of messages, or closes the connection, each half is read on its own; a single message is
+    tried `again` once.
     """
     try:
         return await mailbox.texts(refs)
@@ -68,9 +68,9 @@ async def _texts(
 
 
 def _is_own(account: Account, message: Stored, run: str) -> bool:
-    """Return whether a message is of this run, or of the start state.
+    """Return True if a message belongs to this run or to the start state.
 
-    One of the start state must be vouched for, because other scenarios may have the same ids.
+    A message of the start state must be vouched for, because other scenarios may use the same ids.
     """
     tag = message.tag
     if tag is None or manifest.is_manifest(message):
