@@ -1,1 +1,1 @@
-"""The search for the largest number of users that a server takes."""
+"""The search for the largest number of users that a server can handle."""

@@ -86,12 +86,12 @@ class Capacity:
 
     @property
     def load_equivalent_users(self) -> int | None:
-        """The lowest load-equivalent, in users with a day of 8 h, of runs with the largest number that passed."""
+        """The lowest load-equivalent, in users with an 8 h day, of runs with the largest number that passed."""
         return min((run.load_equivalent_users or 0 for run in self.at_capacity), default=None)
 
     @property
     def nearest_to_full(self) -> CampaignRun | None:
-        """The last run with measured resources and the smallest number that failed, or else the largest that passed."""
+        """The last run with measured resources at the smallest failed number, or else at the largest that passed."""
         found = self.found
         for users, result in ((found.high, FAILED), (found.low, PASSED)) if found else ():
             runs = [run for run in self.runs if (run.users, run.result) == (users, result) and run.resources]

@@ -201,7 +201,7 @@ def _times(capacity: Capacity, users: int, result: Result) -> str:
 
 
 def missed(capacity: Capacity) -> str:
-    """Describe the criteria that the last failure with the smallest failed number missed, and name the run."""
+    """Describe the criteria that the last failure at the smallest failed number missed, and name the run."""
     found = capacity.found
     failed = [run for run in capacity.runs if found and run.users == found.high and run.result == FAILED]
     if not failed:

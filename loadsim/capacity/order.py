@@ -25,9 +25,9 @@ _DRAWS = 2000
 
 
 def depends_on_order(users: Sequence[int], *figures: Sequence[float | None]) -> bool:
-    """Return True if close runs are more alike than distant ones beyond chance (`SIGNIFICANT`), in all figures.
+    """Return True if close runs are more alike than distant ones, by more than chance, in all figures.
 
-    Each run, in order, has a number of users and figures, None if unknown.
+    Each run, in order, has a number of users, and figures (None if unknown).
     """
     _, group = np.unique(np.array(users, np.int64), return_inverse=True)
     deviations = np.array([_deviations(group, np.array(figure, np.float64)) for figure in figures])

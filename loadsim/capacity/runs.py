@@ -147,7 +147,7 @@ class _Search:
         return replace(capacity, found=users), None
 
     def _refused(self, scenario: Scenario) -> tuple[Finding, ...]:
-        """Return why this machine, or the plan, rules out a valid run; () if it is possible."""
+        """Return why this machine, or the plan, rules out a valid run; () if one is possible."""
         try:
             self.check(scenario)
         except ConfigError as error:
@@ -199,7 +199,7 @@ def _limit(scenario: Scenario, name: str) -> float | None:
 
 
 def _with_refused(capacity: Capacity, users: int, why: Sequence[Finding]) -> Capacity:
-    """Exclude a number from a search. Raises `ConfigError` if no other number, or already this one, was measured."""
+    """Exclude a number from a search. Raises `ConfigError` if no number, or already this one, was measured."""
     if not capacity.runs or any(run.users == users for run in capacity.runs):
         raise ConfigError(f"{users} users: {'; '.join(reason.text for reason in why)}")
     refused = finding(Code.NUMBER_REFUSED, users=users, why=tuple(reason.words for reason in why))

@@ -41,25 +41,25 @@ from loadsim.model.draws import draw
 StoppedBy = Literal["broken", "criteria", "generator", "limit", "noise", "order", "refused"]
 """The reason for the end: higher numbers miss the criteria, cannot be generated, or were not to be measured. `refused`:
 no run can be made with the next number, for example because it would have too few hits; it may be below one that
-failed. `noise`: results contradict each other, or do not decide, so the interval is wider than wanted. `order`: results
-depend on the order of the runs (`capacity.order`), so their agreement proves nothing. `broken`: something that must
-never happen did, with a number that otherwise passed; no majority can outvote lost mail."""
+failed. `noise`: results contradict each other, or settle nothing, so the interval is wider than wanted. `order`:
+results depend on the order of the runs (`capacity.order`), so their agreement proves nothing. `broken`: something that
+must never happen did, with a number that otherwise passed; no majority can outvote lost mail."""
 
 AGREEING = 2
-"""The equal results that decide a number while the search moves. Until its end, a first pass counts alone."""
+"""The number of equal results that settle a number while the search moves; until its end, one pass is enough."""
 
 MOST_OTHERS = 1
-"""The most deviating results of a decided number. With more, it is undecided."""
+"""The most results that may differ at a decided number. With more, it is undecided."""
 
 EVIDENCE = 5
-"""The equal results that an end of a stated interval needs, if there are no others.
+"""The number of equal results that an end of a stated interval needs, if none differs.
 
 If half of all runs with a number pass, five in a row pass in 3.1 % of cases. The rule works for any criterion, and
 needs no interval for its figure."""
 
 EVIDENCE_OF_MIXED = 8
-"""The equal results that an end needs with one deviating result. Together, both rules err in at most 4.1 % of cases at
-each end: 1/32 + 5/512."""
+"""The number of equal results that an end needs if one result differs. Together, both rules err in at most 4.1 % of
+cases at each end: 1/32 + 5/512."""
 
 REACH = 4
 """The least distance of the interval's ends from the limit, in standard deviations of the runs at the measured ends.
@@ -68,7 +68,7 @@ Successive runs are alike, and vary less than the server does. With correlations
 intervals contain the capacity (decision 51)."""
 
 STEEPEST = 3.0
-"""The steepest rise of figures from end to end, as a power of the users, for which they tell how far the limit is.
+"""The steepest rise of figures from end to end, as a power of the users, that still tells how far off the limit is.
 
 A server with a steeper rise fails abruptly, and its figures give no warning."""
 
@@ -109,7 +109,7 @@ class Found:
 
 
 def next_step(steps: Sequence[CampaignRun], settings: Settings, refused: Collection[int] = ()) -> int | Found:
-    """Return the next number to measure, or the end. No runs can be made with `refused` numbers."""
+    """Return the next number to measure, or the end. `refused` numbers cannot be measured."""
     # 1. Repeat a number that is not decided yet.
     results: dict[int, list[Result]] = {}
     for step in steps:
@@ -149,7 +149,7 @@ def _next_end(steps: Sequence[CampaignRun], ends: Sequence[int], evidence: int) 
 
 
 def interval(steps: Sequence[CampaignRun], found: Found) -> tuple[int | None, int | None] | None:
-    """Return the ends of the interval, None for an end on which too few results agree; None if this holds for both.
+    """Return the ends of the interval, each None if too few of its results agree; None if both are.
 
     Results that depend on the order of the runs, or that hide a broken run, do not count. Measured ends that are closer
     to the limit than `REACH` are moved outwards, along the line through their mean figures. If there is no such line,
@@ -192,9 +192,9 @@ def _unless_doubtful(steps: Sequence[CampaignRun], settings: Settings, low: int 
 
 
 def decision(results: Sequence[Result]) -> Result | None:
-    """Return the result of all steps with one number; None if another step is needed.
+    """Return the verdict of all steps at one number; None if another step is needed.
 
-    Two equal results decide, with at most one exception. One pass is enough until the search ends.
+    Two equal results settle it if at most one differs. Until the search ends, one pass is enough.
     """
     judged = [result for result in results if result != VOID]
     if judged == [PASSED]:
@@ -217,7 +217,7 @@ class _State:
     """The decided numbers. `low` is the largest pass below all failures, `high` the smallest failure above all passes.
 
     `wall` is the smallest number above `low` that could not be generated or is refused, if there is no `high`.
-    `doubtful` are the numbers between `low` and the top that decide nothing, in rising order. `floor` is the largest
+    `doubtful` are the numbers between `low` and the top that remain undecided, in rising order. `floor` is the largest
     refused number below all measured ones. `refused` is True if the search is between `floor` and `high`, or at a
     refused wall.
     """
