@@ -39,7 +39,7 @@ MOST_BYTES = 1 << 27
 
 @contextmanager
 def own_directory(out: Path | None, name: str) -> Iterator[Path]:
-    """Yield the directory `out`, created unless it has a campaign, and keep other processes out.
+    """Yield the directory `out`, new or with a campaign, and keep other processes out.
 
     None creates one in `runs`, named after the time and `name`. At the end, it is given to the user who called sudo, or
     removed if it has no `FILE_NAME`. Raises `ConfigError` if it has other files, or if another process is using it.
@@ -62,7 +62,7 @@ def own_directory(out: Path | None, name: str) -> Iterator[Path]:
 
 
 def finished_summary(directory: Path) -> Summary | None:
-    """Compute the summary of a run that ended regularly, from its logs; None for any other run.
+    """Compute the summary of a run that ended normally, from its logs; None for any other run.
 
     A crash may have occurred between a run's end and its record in the campaign.
     """
@@ -74,7 +74,7 @@ def finished_summary(directory: Path) -> Summary | None:
 
 
 def set_aside(directory: Path) -> None:
-    """Rename the directory of a run that did not end regularly, and keep it for diagnosis."""
+    """Rename the directory of a run that did not end normally, and keep it for diagnosis."""
     number = 1
     while (aside := directory.with_name(f"{directory.name}{INCOMPLETE}{number}")).exists():
         number += 1
@@ -111,10 +111,10 @@ def read_campaign(directory: Path, *kinds: type[C]) -> C:
 
 
 def resumed(campaign: C, *, may_change: Collection[str]) -> C:
-    """Return a campaign with the runs in its directory, or unchanged if there is no file.
+    """Return the campaign with the runs found in its directory, or unchanged if there is no file.
 
-    Terms must be the same, except those that `may_change`. Raises `ConfigError` if others changed, unless there is no
-    run yet, and for a damaged file or another kind.
+    Only the terms in `may_change` may differ. Raises `ConfigError` if others do, unless there is no run yet, and for a
+    damaged file or another kind of campaign.
     """
     directory = campaign.directory
     if not is_campaign(directory):

@@ -1,6 +1,6 @@
-"""The wait before a run until the server has delivered the mail of earlier runs.
+"""Wait before a run until the server has delivered the mail of earlier runs.
 
-A probe `postfix` shows when the send queue is empty. Without one, the wait is a fixed pause.
+A `postfix` probe shows when the send queue is empty. Without one, the wait is a fixed pause.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SETTLING_S = 10.0
 """The default pause before checking the queue; meanwhile, mail that a content filter holds returns to the queue."""
 
 LONGEST_S = 1800.0
-"""The most time for a queue to become empty. Postfix retries deferred mail after 5, 10 and 20 min, and later."""
+"""The longest wait for a queue to empty. Postfix retries deferred mail after 5, 10 and 20 min, and later."""
 
 EMPTY_SAMPLES = 3
-"""The successive listings that must show an empty queue: a single one can miss a message that moves between queues."""
+"""The number of listings in a row that must show an empty queue: one can miss a message moving between queues."""
 
 TO_SEND, DEFERRED = "send_queue_messages", "deferred_messages"
-"""Figures of the probe: all messages waiting to be sent, and those of them that are deferred."""
+"""Figures of the probe: all messages waiting to be sent, and the deferred ones among them."""
 
 
 def sees_send_queue(scenario: Scenario) -> bool:
@@ -111,8 +111,8 @@ QUIET_DOWN = QuietDown()
 class _Queue:
     """A send queue as listed by its probe.
 
-    `left` describes the messages, or the failure of the last listing; "" if there are none. `empty` counts the latest
-    successive listings without messages.
+    `left` describes the messages, or the failure of the last listing; "" if there are none. `empty` counts the most
+    recent consecutive listings without messages.
     """
 
     def __init__(self, probe: OpenedProbe) -> None:
@@ -121,7 +121,7 @@ class _Queue:
         self.empty = 0
 
     def look(self) -> None:
-        """Take a listing, unless the probe is pausing since the last one."""
+        """Take a listing, unless the probe is still pausing after the last one."""
         try:
             figures = checked(self.probe.sample())
         except (OSError, ValueError) as failure:

@@ -69,7 +69,7 @@ class CampaignWatcher:
         self._watcher.message(line)
 
     def watch(self, scenario: Scenario) -> AbstractContextManager[Watcher]:
-        """Return, for a block, the watcher of a run with this scenario."""
+        """Provide the watcher of a run with this scenario, for a block."""
         return nullcontext(self._watcher)
 
 
@@ -105,7 +105,7 @@ class Making:
     finished: Callable[[Path], Summary | None] = finished_summary
 
     def all(self, campaign: C, next_run: Callable[[C], tuple[C, PlannedRun | None]]) -> C:
-        """Make the runs that `next_run` returns with the campaign until it returns None. Record each when it ends.
+        """Make the runs that `next_run` returns until it returns None, and record each when it ends.
 
         Raises `Interrupted`, even if the last run had done its work when a signal arrived, and the exceptions that
         `next_run` and the runner raise.

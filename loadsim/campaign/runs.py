@@ -58,8 +58,8 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
        failed.
     2. If none of the missed criteria has a figure, a valid run is void: it does not show whether the server meets them.
     3. Any other miss is a failure, and so is a fault (`Verdict.faults`).
-    4. A run passes if it is valid and meets all criteria. A degraded run lacks load or checks of mail, and might meet
-       them only for that reason: it is undecided.
+    4. A run passes if it is valid and meets all criteria. A degraded run made less load or checked less mail, and may
+    meet them only because of that: it is undecided.
     """
     if verdict.validity == "invalid":
         if Cause.GENERATOR in verdict.causes:
@@ -106,9 +106,10 @@ class HookResult:
 class CampaignRun:
     """A run as in `campaign.json`. `run` is its directory, relative to the campaign's.
 
-    `cell` is the name of a suite's cell, or a search's number of users. `number` is the position in the order, and
-    `attempt` counts its runs. `began` (ISO 8601) and `took_s` are None if, after a crash, the run was only recorded
-    when the campaign was resumed. A run that could not be made has a `failure`, but no validity and no figures.
+    `cell` is the name of a suite's cell, or a search's number of users. `number` is its position in the order, and
+    `attempt` counts the attempts there. `began` (ISO 8601) and `took_s` are None if, after a crash, the run was only
+    recorded when the campaign was resumed. A run that could not be made has a `failure`, but no validity and no
+    figures.
 
     `load_equivalent_users` have a day of 8 h. `resources` are the server machine's, the nearest to saturation first;
     none without the probe `host`. `nearest` tells how close the run was to failing (`nearest_to_failure`). `broken`:
@@ -149,7 +150,7 @@ class CampaignRun:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The reasons why the run did not pass; missed criteria come first if they decided."""
+        """The reasons why the run did not pass; missed criteria come first if they were decisive."""
         if self.failure is not None:
             return (self.failure,)
         if self.result == PASSED:

@@ -17,13 +17,13 @@ from loadsim.report.document import Cell, Column, Item, Link, Listing, Section, 
 from loadsim.report.text import LEAST_WIDTH, wrapped
 
 RATED: Mapping[Result, Cell] = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
-"""The results that have a sign."""
+"""The results that are shown with a sign."""
 
 MOST_REASONS = 3
 """The most reasons to show for a run; its run directory has all of them."""
 
 NOTED_BY_OTHERS = 0.1
-"""If others take a larger share of the server's cores, their work is a doubt."""
+"""If others take a larger share of the server's cores, their work makes a result doubtful."""
 
 Place = Callable[[str], str]
 """Returns the path of a campaign's run directory, relative to the report."""
@@ -67,7 +67,7 @@ def time_of(run: CampaignRun, time_ms: float | None) -> float | str | None:
 
 
 def runs_table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table:
-    """Return the table of runs, of which a terminal shows the first columns."""
+    """Return the table of runs; a terminal shows only its first columns."""
     return table_of(
         caption,
         runs,
