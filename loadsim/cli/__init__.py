@@ -29,7 +29,7 @@ OUR_FAULT = 70
 """The exit status for a bug in loadsim (EX_SOFTWARE); no verdict on a server has it."""
 
 INTERRUPTED = 130
-"""The exit status if Ctrl-C comes before anything was measured (128 + SIGINT)."""
+"""The exit status if Ctrl-C arrives before anything was measured (128 + SIGINT)."""
 
 MOST_CHOICES = 9
 """If an option has more choices than this, an error names only the closest one."""
@@ -57,11 +57,11 @@ VERBS = {
     "cluster": "coordinate several client machines: controller, certificates, logs",
     "client": "make load as a client machine of a cluster, until Ctrl-C",
 }
-"""The commands and their help. A command's module is imported only when the command is given: `--help` stays fast."""
+"""The commands and their help. Only the given command's module is imported, so that `--help` stays fast."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports an error in one line that names `--help`. Parsers of verbs have this class, too."""
+    """Reports an error on one line that names `--help`. Parsers of verbs are of this class as well."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -122,7 +122,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def open_standard_streams() -> None:
-    """Open missing standard streams on the null device: otherwise, the next opened file would take their place."""
+    """Open missing standard streams on the null device: otherwise, the next file opened would take their place."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     70: a bug in loadsim; 130: Ctrl-C before any load.
     """
     open_standard_streams()
-    # Our matrices are small. If OpenBLAS cannot start its threads, it ends the process by SIGINT.
+    # Our matrices are small. If OpenBLAS cannot start its threads, it ends the process with SIGINT.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if argv is None:
         blot_command_line()

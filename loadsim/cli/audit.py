@@ -52,7 +52,7 @@ def run_audit(args: argparse.Namespace) -> int:
     services = services_of(scenario)
     with shown_progress() as progress:
         record = run(audit(directory, log, scenario, services, progress))
-    written = write_summary(directory, Warnings()).written  # the run's own summary is older than the audit
+    written = write_summary(directory, Warnings()).written  # the run's summary predates the audit
     made, line = report_on(directory) if (directory / REPORT_NAME).exists() else (True, "")
     if not made:
         print_line(line)

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Check the server, and print the findings. Return `LACKS` if it lacks or breaks something."""
+    """Check the server, and print the findings. Return `LACKS` if something is missing or broken."""
     scenario = given_scenario(args)
     with junit_file(args.junit, "check") as write_junit:
         return _check(args, scenario, write_junit)

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_client(args: argparse.Namespace) -> int:
-    """Join the cluster until Ctrl-C. Workers continue without this process."""
+    """Join the cluster until Ctrl-C. Workers keep running without this process."""
     access = cluster_access(args, args.cluster)
     name = args.name or socket.gethostname().partition(".")[0]
     if CLIENT_NAME.fullmatch(name) is None:

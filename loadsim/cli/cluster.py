@@ -1,4 +1,4 @@
-"""`loadsim cluster`: the controller of several client machines, their certificate, and the logs left on them."""
+"""`loadsim cluster`: a controller for several client machines, their certificate, and the logs left on them."""
 
 from __future__ import annotations
 

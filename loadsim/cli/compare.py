@@ -63,7 +63,7 @@ def share(text: str) -> float:
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    """Print the comparison, and write its report. Return the exit status for `--max-regression`, or 0."""
+    """Print the comparison, and write its report. Return the exit status of `--max-regression`, or else 0."""
     if args.report:
         check_place(REPORT, args.report)
     with junit_file(args.junit, "compare") as write_junit, shown_work("Comparing the runs"):

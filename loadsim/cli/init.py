@@ -1,4 +1,4 @@
-"""`loadsim init`: bring the mailboxes of a scenario to their start state."""
+"""`loadsim init`: bring a scenario's mailboxes to their start state."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def run_answer(args: argparse.Namespace) -> int:
 
 
 def run_export_csv(args: argparse.Namespace) -> int:
-    """Print the records, and on standard error the logs' gaps. Return 1 if a log is damaged or incomplete, else 0."""
+    """Print the records, and the logs' gaps on standard error. Return 1 if a log is damaged or incomplete, else 0."""
     from loadsim.analysis.analyse import incomplete  # not for other verbs
 
     log = read_logs(args.logs)

@@ -1,4 +1,4 @@
-"""`loadsim monitor`: sample probes on the server's machine, and write them to standard output, until a signal."""
+"""`loadsim monitor`: sample probes on the server's machine and write the samples to standard output, until a signal."""
 
 from __future__ import annotations
 

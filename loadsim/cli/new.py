@@ -22,7 +22,7 @@ DOMAIN = "loadsim.test"
 PASSWORD_VARIABLE = "LOADSIM_PASSWORD"  # noqa: S105 - the name of a variable
 
 TRY_OPTIONS = "--set run.days=1 --set run.day_length=5m"
-"""The options of a first try, whose score is provisional."""
+"""The options for a first try, whose score is provisional."""
 
 LEAST_TRY = 50
 """The fewest users for a first try. With fewer, some tasks are due too rarely, and `run` refuses."""
@@ -31,7 +31,7 @@ _port = whole(1, 65535)
 
 
 def _plain(text: str) -> str:
-    """Accept text that YAML needs no quotes for. The scenario's own rules apply when it is read."""
+    """Accept text that needs no quotes in YAML. The scenario's own rules apply when it is read."""
     if not re.fullmatch(r"[A-Za-z0-9._:/@-]+", text):
         raise argparse.ArgumentTypeError(f"expected letters, digits and the characters - . : _ / @, found {text!r}")
     return text
@@ -137,7 +137,7 @@ def run_new(args: argparse.Namespace) -> int:
         few_hits=PROVISIONAL_HITS,
         file=file,
         tls=args.tls,
-        # A log-on name that is an address contains the domain.
+        # If log-on names are addresses, they contain the domain.
         domain=args.domain or args.user.partition("@")[2] or DOMAIN,
         user=json.dumps(args.user),  # YAML reads JSON strings
         users=args.users,

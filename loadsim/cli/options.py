@@ -32,7 +32,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def duration(text: str) -> float:
-    """Parse a duration such as 2m, as in a scenario, into seconds."""
+    """Parse a duration such as 2m, written as in scenarios, into seconds."""
     try:
         seconds: float = value_of(PositiveDuration, text)
     except Wrong as wrong:
@@ -83,7 +83,7 @@ def add_engines(parser: argparse.ArgumentParser) -> None:
 def given_scenario(args: argparse.Namespace) -> Scenario:
     """Read the scenario that the arguments name, and warn of risks on standard error. Raises `ConfigError`.
 
-    Missing lists are no risk: commands whose result depends on them warn themselves.
+    Missing lists are not among the risks: commands that depend on them warn about them.
     """
     from loadsim.scenario.scenario import load_scenario  # not for commands without a scenario
 
@@ -116,7 +116,7 @@ def cluster_access(args: argparse.Namespace, address: str, what: str = "--cluste
 
 
 def needs_dask() -> None:
-    """Check that the extra `distributed` is installed. Raises `ConfigError`."""
+    """Check that the `distributed` extra is installed. Raises `ConfigError`."""
     for package in ("distributed", "cryptography"):
         if find_spec(package) is None:
             raise ConfigError(

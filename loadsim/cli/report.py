@@ -47,7 +47,7 @@ def run_report(args: argparse.Namespace) -> int:
     in_run = len(args.runs) == 1 and S_ISDIR(mode_at(only_run))
     out: Path = args.out or (only_run / REPORT_NAME if in_run else Path(REPORT_NAME))
     if not _is_campaign(args.runs):
-        find_logs(args.runs)  # if a run is missing, the error names it, not the place of its report
+        find_logs(args.runs)  # if a run is missing, the error names the run, not where its report would go
     check_place(OPTION, out)
     with shown_work("Computing the figures"):
         document = document_of(args.runs, out)
@@ -62,7 +62,7 @@ def _is_campaign(paths: list[str]) -> bool:
 
 
 def document_of(paths: list[str], out: Path | None = None) -> Document:
-    """Return the report on these runs, or on a search or suite; its links are relative to the file `out`.
+    """Return the report on these runs, or on a search or suite, with links relative to the file `out`.
 
     Raises `LogError` for a run that cannot be read, and `ConfigError` for an unfinished search.
     """

@@ -22,7 +22,7 @@ INCOMPLETE = ".incomplete"
 
 
 def check_place(option: str, path: Path) -> None:
-    """Raise `ConfigError` for an unknown suffix, or if it is clear now that no file can be written there."""
+    """Raise `ConfigError` for an unknown suffix, or if it is already clear that no file can be written there."""
     if _suffix(path) not in FORMATS:
         suffixes = " or ".join(f".{suffix}" for suffix in FORMATS)
         raise ConfigError(f"{option} {path}: expected a name that ends in {suffixes}")
@@ -40,7 +40,7 @@ def _suffix(path: Path) -> str:
 
 
 def write(document: Document, path: Path, option: str) -> None:
-    """Write or replace a report. Raises `ConfigError` if that fails, and then keeps the old report."""
+    """Write or replace a report. Raises `ConfigError` if that fails; the old report then stays."""
     if _suffix(path) == "html":
         from loadsim.report.html import to_html as rendered  # not before there is a report
     else:

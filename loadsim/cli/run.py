@@ -81,7 +81,7 @@ def _show(result: RunResult, args: argparse.Namespace) -> bool:
 
 
 def report_on(out: Path) -> tuple[bool, str]:
-    """Write a run's report. Return True and a line with its place, or False and the reason why there is none.
+    """Write a run's report. Return True and a line that says where it is, or False and the reason why there is none.
 
     A separate process writes it: a crash there cannot affect the verdict.
     """

@@ -87,7 +87,7 @@ def run_kind(kind: ServerKind, args: argparse.Namespace) -> int:
 
 @contextmanager
 def server_directory(kept: Path | None) -> Iterator[Path]:
-    """Yield the directory to keep, created if missing, or a temporary one that the server's system users can enter.
+    """Yield the directory to keep, creating it if missing, or a temporary one that the server's system users can enter.
 
     The temporary path is short: a Unix socket's path has at most 107 characters.
     """
@@ -105,7 +105,7 @@ def server_directory(kept: Path | None) -> Iterator[Path]:
 
 
 async def _serve_until_signal(start: Callable[[], RunningServer], directory: Path) -> None:
-    """Start the server, print its address, and stop it at SIGINT or SIGTERM, even one that came during the start."""
+    """Start the server, print its address, and stop it at SIGINT or SIGTERM, even if it arrives during the start."""
     stop = asyncio.Event()
     with calls_on_signal(stop.set), start() as server:
         print(f"# {server.describe()}, in {directory}")

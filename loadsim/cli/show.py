@@ -12,7 +12,7 @@ from loadsim.documents.yaml_reader import known, shipped
 from loadsim.errors import ConfigError
 
 WIDTH = 80
-"""Columns of a list."""
+"""The width of a list, in columns."""
 
 KINDS = ("scenarios", "profiles", "programs", "suites", "storages")
 
@@ -48,7 +48,7 @@ def _first_sentence(text: str) -> str:
 
 
 def as_list(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a line for each name and its text; the continuation lines of a long text are indented."""
+    """Return a line for each name and its text, with the continuation lines of long texts indented."""
     column = max(len(name) for name, _ in rows) + 2
     lines = []
     for name, words in rows:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from loadsim.report.document import Document
 
 WIDTH = 80
-"""Columns if standard output is not a terminal."""
+"""The width in columns if standard output is not a terminal."""
 
 MOST_WIDTH = 100
 """Longer lines are hard to read."""
@@ -27,7 +27,8 @@ def add_wide(parser: argparse.ArgumentParser) -> None:
 def shown(document: Document, *, wide: bool = False) -> str:
     """Return a document as text for standard output, without a final line break; see `to_text`.
 
-    It is brief, and in colour on a terminal unless `NO_COLOR` is set; if `wide`, complete, in lines of any length.
+    It is brief, and coloured on a terminal unless `NO_COLOR` is set. If `wide`, it is complete, with lines of any
+    length.
     """
     from loadsim.report.text import to_text  # not for commands that only need the width
 

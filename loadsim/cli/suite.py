@@ -1,4 +1,4 @@
-"""`loadsim suite`: the runs of a matrix, in random order, with commands before and after each."""
+"""`loadsim suite`: make the runs of a matrix, in random order, with commands before and after each."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ LATELY_S = 60.0
 """Rates, means and percentiles cover the last minute."""
 
 MOST_PROBE_FIGURES = 1000
-"""The most figures kept of a probe: a plug-in's probe may invent names without end."""
+"""The most figures kept per probe: a plug-in's probe may invent new names endlessly."""
 
 RUN_PHASES = (
     *("plan", "join", "prepare", "log-on", "warm-up", "window", "after-window"),
@@ -33,7 +33,7 @@ RUN_PHASES = (
 
 @dataclass(frozen=True, slots=True)
 class LiveTask:
-    """A task: its counts since the start of the run, its recent rate, and an estimated 95th percentile, if known."""
+    """A task: its counts since the run started, its recent rate, and an estimated 95th percentile, if known."""
 
     name: str
     done: int
@@ -44,7 +44,7 @@ class LiveTask:
 
 @dataclass(frozen=True, slots=True)
 class Lately:
-    """Recently ended tasks, including log-ons: their rate, failed share, and mean lateness by cause."""
+    """Tasks that ended recently, including log-ons: their rate, failed share, and mean lateness by cause."""
 
     per_s: float
     failed_share: float
@@ -57,10 +57,10 @@ class Lately:
 class LiveFigures:
     """A run at one instant.
 
-    `share` is the finished share of the phase. `prepared` has, for each step of the preparation, the accounts that have
-    passed it, and the accounts in all. `load` is the total of all engines, None before their first snapshot. `due`
-    counts the tasks planned so far, `made` those that ended; both are None if the plan is unknown. `probes` has the
-    newest samples. `summary` and `directory` are set after the end.
+    `share` is the finished share of the phase. `prepared` has, for each step of the preparation, how many accounts have
+    passed it, out of how many. `load` is the total over all engines; None before their first snapshot. `due` counts the
+    tasks planned so far, `made` those that ended; both are None if the plan is unknown. `probes` has the latest
+    samples. `summary` and `directory` are set after the end.
     """
 
     scenario: str
@@ -221,7 +221,7 @@ def _by_task(snapshot: LiveSnapshot, stretch: Stretch | None) -> tuple[LiveTask,
 
 
 def _lag_limit_ms(stretch: Stretch | None, scenario: Scenario) -> float | None:
-    """Return the limit on the event loop's lag, set by the scored task that was fastest in the last minute."""
+    """Return the limit on the event loop's lag, which depends on the last minute's fastest scored task."""
     scored = [task for task, weight in scenario.weights.items() if weight > 0]
     p95s_ms = [] if stretch is None else [stretch.about_ms(task, 95) for task in scored]
     fastest_ms = min((p95_ms for p95_ms in p95s_ms if p95_ms is not None), default=None)

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, else a line at each tenth of the accounts."""
+"""Progress of long work: a bar on a terminal, otherwise a line for each tenth of the accounts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def watched_terminal() -> Console | None:
     """Return the terminal on standard error, without colours if `NO_COLOR` is set.
 
-    None if standard error is not a terminal, or one that cannot be redrawn (`TERM=dumb`).
+    None if standard error is no terminal, or one that cannot be redrawn (`TERM=dumb`).
     """
     if not sys.stderr.isatty():
         return None
@@ -71,7 +71,7 @@ def shown_work(title: str) -> Iterator[None]:
 
 
 class Lines:
-    """Prints a line at each whole tenth of a phase, but none at its start: the server may refuse all accounts."""
+    """Prints a line at each full tenth of a phase, but not at its start: the server may refuse all accounts."""
 
     def __init__(self) -> None:
         self._tenths: dict[str, int] = {}

@@ -31,7 +31,7 @@ GAP = 2
 
 
 class Screen:
-    """Draws in a thread: a stopped terminal (Ctrl-S) must not delay measurements."""
+    """Draws in a thread of its own: a stopped terminal (Ctrl-S) must not delay measurements."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

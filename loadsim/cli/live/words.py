@@ -1,4 +1,4 @@
-"""The figures of a run in words: the lines and rows that terminal and page share."""
+"""A run's figures in words: the lines and rows that the terminal and the page share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from loadsim.findings.formats import count, duration
 from loadsim.statistics.latency_histogram import BOUNDS_MS
 
 Line = tuple[str, str, bool]
-"""A name, its text, and True if the line needs attention."""
+"""A name, a text, and True if the line needs attention."""
 
 HEADINGS = ("Task", "done", "failed", "lately/s", "95th, about")
 """The columns of the table of tasks."""
 
 SECONDS_FROM_MS = 10_000
-"""From this time on, times are shown in seconds, as in a run's answer."""
+"""Times from this one up are shown in seconds, as in a run's answer."""
 
 KINDS = 6
 """The most kinds of failure shown."""
@@ -34,7 +34,7 @@ WAITING: Mapping[str, str] = {
 
 
 def status(figures: LiveFigures) -> str:
-    """Return a line on the phase of the load, or on the step of the preparation."""
+    """Return a line on the current phase of the load or step of the preparation."""
     load, duration_s = figures.load, figures.times.duration_s
     if figures.stage in ("prepare", "audit") and figures.prepared:
         step, (done, total) = list(figures.prepared.items())[-1]
@@ -54,7 +54,7 @@ def _clock(seconds: float) -> str:
 
 
 def lines(figures: LiveFigures) -> list[Line]:
-    """Return one line each on users, load, tasks, lateness, generator and failures, as far as known."""
+    """Return one line each on users, load, tasks, lateness, generator and failures, where known."""
     load = figures.load
     if load is None:
         return []
@@ -85,7 +85,7 @@ def _late(figures: LiveFigures, load: LiveSnapshot) -> str:
 
 
 def _generator(figures: LiveFigures, load: LiveSnapshot) -> Iterator[Line]:
-    """Yield a line with the worst engine's load in the last second, and the memory of all; nothing if unknown."""
+    """Yield a line with the worst engine's load in the last second, and all engines' memory; nothing if unknown."""
     if load.cpu_share is None:
         return
     limit_ms, limit, lag, late = figures.lag_limit_ms, figures.cpu_limit, "", False

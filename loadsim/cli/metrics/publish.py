@@ -1,4 +1,4 @@
-"""`--metrics`: its option, and the figures that it serves."""
+"""The option `--metrics`, and the figures that it serves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 class RunMetrics(View):
-    """Keeps the figures of a run for requests, which have their own threads."""
+    """Keeps a run's figures for requests, which arrive in threads of their own."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.figures = before(scenario)

@@ -25,7 +25,7 @@ def add_web(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def shown_page(args: argparse.Namespace, scenario: Scenario) -> Iterator[View]:
-    """Yield a view, and serve its figures as a page if `--web` is given, until open pages have the result.
+    """Yield a view and, with `--web`, serve its figures as a page, until open pages have the result.
 
     Print the page's address on standard error even with `--quiet`: the page cannot be opened without its token.
     Raises `ConfigError` if the port cannot be used.

@@ -1,7 +1,7 @@
 """The page's web server: two paths and a token, and nothing that a request can change.
 
-The browser that watches a run shows other sites, too. So the data require a token that no other site knows, not even
-one whose name resolves to this address (DNS rebinding).
+The browser that shows a run also shows other sites. So the data require a token that no other site knows, not even one
+whose name resolves to this address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from loadsim.report.style import STYLE
 LOOPBACK = "127.0.0.1"
 
 MOST_CONNECTIONS = 32
-"""The server closes further connections at once."""
+"""The most connections: the server closes further ones at once."""
 
 LONGEST_WAIT_S = 10.0
 """A request for the state is answered once the state changes, or after this time."""
 
 LEAST_WAIT_S = 0.5
-"""The shortest time between two states for one page."""
+"""The shortest time between two states sent to one page."""
 
 CLIENT_LIMIT_S = 20.0
 """The server closes a connection whose client neither sends nor reads for this long."""
@@ -54,7 +54,7 @@ PAGE = (
     .replace("<!-- script -->", f"<script>{_SCRIPT}</script>")
     .encode()
 )
-"""The page as one document, with its style and script; it loads and runs nothing else."""
+"""The page as a single document, with its style and script; it loads and runs nothing else."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -171,7 +171,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send a line of plain text. An unknown method is 405, where the base class has 501."""
+        """Send a line of plain text. For an unknown method, the status is 405 rather than the base class's 501."""
         status = HTTPStatus(code)
         if status is HTTPStatus.NOT_IMPLEMENTED:
             status, message = HTTPStatus.METHOD_NOT_ALLOWED, "expected GET"

@@ -79,7 +79,7 @@ class PageView(View):
     # --- what the server asks ---
 
     def wait(self, version: int, most_s: float) -> None:
-        """Wait until the state has another version, for at most `most_s`."""
+        """Wait until the state has a different version, for at most `most_s`."""
         with self._changed:
             self._changed.wait_for(lambda: self.finished or self._version != version, most_s)
 
