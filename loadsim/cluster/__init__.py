@@ -1,1 +1,1 @@
-"""Several client machines that make one load. Their control port executes code, so mutual TLS protects it."""
+"""Several client machines that share one load. Their control port executes code, so mutual TLS protects it."""

@@ -45,7 +45,7 @@ class ControlAddress:
 def control_address(text: str, what: str = "--cluster", *, listens: bool = False) -> ControlAddress:
     """Read `HOST` or `HOST:PORT`. Raises `ConfigError`, which names the option.
 
-    With `listens`, it may also be a port alone, on loopback, and the port may be 0: the socket then takes a free one.
+    With `listens`, a port alone also works (on loopback), and port 0 means any free port.
     """
     try:
         host, port = host_and_port(text, LOOPBACK if listens else None, DEFAULT_PORT)

@@ -1,7 +1,7 @@
 """A client's agent, a plug-in of a Dask worker. It starts workers, and relays lines between them and the controller.
 
-An agent has no state that could be lost with it. A worker runs in its own session and outlives the agent. The next
-agent with the same directory for runs, on the same machine, finds the worker there.
+An agent has no state to lose. A worker runs in its own session and outlives the agent. The next agent with the same
+directory for runs, on the same machine, finds the worker there.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ LIST_FILES = "loadsim_list_files"
 READ_FILE = "loadsim_read_file"
 DISCARD_RUN = "loadsim_discard_run"
 TEST_STORAGE = "loadsim_test_storage"
-"""The requests of a controller, in addition to those of Dask's own protocol."""
+"""A controller's requests, in addition to those of Dask's own protocol."""
 
 
 def run_directories(runs: Path) -> list[Path]:
-    """Return the directories of running and ended workers in the directory for runs."""
+    """Return the directories of workers, running or ended, in the directory for runs."""
     return [
         directory for directory in sorted(runs.iterdir()) if RUN_NAME.fullmatch(directory.name) and directory.is_dir()
     ]
 
 
 class Agent(WorkerPlugin):
-    """Answers the requests of controllers. The directories of its workers are in `runs`.
+    """Answers controllers' requests. The directories of its workers are in `runs`.
 
-    `storage_test` is the command for this machine's part of a storage test on several.
+    `storage_test` is the command for this machine's part in a storage test on several machines.
     """
 
     name = "loadsim"
@@ -83,7 +83,7 @@ class Agent(WorkerPlugin):
         }
 
     def read_clock(self) -> int:
-        """Return the monotonic clock in ns, by which engines start and measure."""
+        """Return the time in ns by the monotonic clock, which engines use to start and to measure."""
         return time.monotonic_ns()
 
     async def attend(self, comm: Comm, run: str) -> Status:
@@ -98,7 +98,7 @@ class Agent(WorkerPlugin):
         except (ConfigError, OSError) as failure:
             with suppress(OSError):
                 await comm.write({"gone": f"no worker process: {failure}"})
-                while True:  # until the controller closes: Dask would take its lines for requests
+                while True:  # until the controller closes: Dask would mistake its lines for requests
                     await comm.read()
             return Status.dont_reply
         async with asyncio.TaskGroup() as group:
@@ -137,10 +137,10 @@ class Agent(WorkerPlugin):
         return await asyncio.to_thread(read)
 
     async def discard_run(self, run: str, collected: dict[str, int]) -> None:
-        """Remove a run's directory, of which the controller has these files, with these lengths.
+        """Remove a run's directory, if the controller has these files, with these lengths.
 
-        Raises `ConfigError` if there are others, or while files may still grow: a worker may write, or an engine that
-        outlives a killed worker.
+        Raises `ConfigError` if there are others, or while files may still grow: a worker may still write, or an engine
+        that outlived a killed worker.
         """
 
         def discard() -> None:
@@ -160,7 +160,7 @@ class Agent(WorkerPlugin):
     async def test_storage(self, comm: Comm) -> Status:
         """Relay lines between this connection to the controller and a storage test of this machine.
 
-        If the connection or this agent is lost, the test ends as by Ctrl-C.
+        If the connection or this agent is lost, the test ends as if by Ctrl-C.
         """
         process = await asyncio.create_subprocess_exec(
             *self._storage_test, stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE_OF_A_MEMBER_BYTES, start_new_session=True
@@ -203,7 +203,7 @@ class _LastingWorker(Worker):
         self.stream_handlers["close"] = lambda **_: self.left.set()
 
     async def handle_scheduler(self, comm: Comm) -> None:
-        """Handle the connection until it ends; Dask calls this. Dask's own method would then close the worker."""
+        """Handle the connection until it ends; called by Dask, whose own method would then close the worker."""
         try:
             await self.handle_stream(comm)
         finally:
@@ -219,7 +219,7 @@ async def serve(
     joined: Callable[[], None] = lambda: None,
     until_back: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run the agent, as a Dask worker of the scheduler at this address, until the scheduler ends it or is lost.
+    """Run the agent as a Dask worker of the scheduler at this address, until the scheduler ends it or is lost.
 
     `joined` is called on registration, and `until_back` when the scheduler is lost: until it returns, the agent answers
     controllers that know its address. Raises Dask's `RuntimeError` if the registration fails.
@@ -247,7 +247,7 @@ RETRY_S = 1.0
 
 
 async def join_forever(access: Access, name: str, agent: Agent, report: Callable[[str], None]) -> None:
-    """Join the cluster as a client of this name, and again after each loss; never return.
+    """Join the cluster as a client with this name, and rejoin whenever it is lost; never return.
 
     `report` gets a line for each change. The agent listens only at the address by which it reaches the controller, so
     on loopback if the controller is there.

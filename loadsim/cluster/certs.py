@@ -1,9 +1,9 @@
-"""The certificate of a cluster: one for all of its machines, made here, and checked before use.
+"""A cluster's certificate: one for all of its machines, made here, and checked before use.
 
 The control port executes code. Machines authenticate each other by this certificate, which is its own authority (mutual
-TLS). In effect, anyone with its key has an account on every machine of the cluster, so one certificate for each machine
-would protect nothing. The key is not encrypted, because controllers and clients start unattended; only its owner can
-read it.
+TLS). In effect, anyone with its key has an account on every machine of the cluster, so separate certificates for each
+machine would protect nothing. The key is not encrypted, because controllers and clients start unattended; only its
+owner can read it.
 
     DIR/cert.pem, DIR/key.pem       for the controller and each client
 """
@@ -30,11 +30,11 @@ DAYS = 365
 """The validity of a certificate."""
 
 _BACKDATED = timedelta(days=1)
-"""Certificates are valid from this long ago: the clock of another machine may be behind."""
+"""Certificates are valid from this long ago: another machine's clock may be behind."""
 
 
 def make(directory: Path, days: int = DAYS) -> None:
-    """Make a certificate that is valid for `days` from now, and its key, in a new directory.
+    """Make a certificate, valid for `days` from now, and its key, in a new directory.
 
     Raises `ConfigError` if the directory exists, or cannot be made.
     """

@@ -25,7 +25,7 @@ class Failed(Message):
 FROM_A_WORKER = (*FROM_A_MEMBER, *FROM_A_PREPARER, Failed)
 
 CLOCKS = 60
-"""A clock's rate is computed from at most this many of its newest readings: those of ten minutes."""
+"""A clock's rate is computed from at most this many of its latest readings: those of ten minutes."""
 
 
 class WorkerChannel:
@@ -46,7 +46,7 @@ class WorkerChannel:
 
     @property
     def silent_s(self) -> float:
-        """The missed heartbeats in seconds; 0 until the first line, as a worker may take long to start."""
+        """The missed heartbeats, in seconds; 0 until the first line, as a worker may take a while to start."""
         return self.link.silent_beats * BEAT_S if self.link.ever_received else 0.0
 
     def set_clock(self, clock: Reading) -> None:
@@ -56,7 +56,7 @@ class WorkerChannel:
         self._prepared = True
 
     def send(self, line: bytes) -> None:
-        """Send over the link, which may wait for a connection. The newest clock reading follows the first line."""
+        """Send over the link, which may wait for a connection. The latest clock reading follows the first line."""
         self.link.send(line)
         if not self._begun:
             self._begun = True
@@ -77,14 +77,14 @@ class WorkerChannel:
         self._send_clock()
 
     def _send_clock(self) -> None:
-        """Send the newest reading, turned into a reading of our clock by the client."""
+        """Send the latest reading, turned into the client's reading of our clock."""
         if not self._clocks:
             return
         ours = self._clocks[-1].turned()
         self.link.send(encode(ClockReading(ours.at_ns, ours.there_ns, ours.error_ns, self._ahead_ns)))
 
     async def receive(self) -> bytes:
-        """Return the next line, b"" after the worker's last one.
+        """Return the next line, or b"" after the worker's last one.
 
         Progress of a finished preparation is dropped: the worker sent it before it was told to begin the load.
         """
@@ -100,7 +100,7 @@ class WorkerChannel:
         return self.ended
 
     def kill(self) -> None:
-        """Give the worker up, and ask it to end at once, if it still receives."""
+        """Give up on the worker, and ask it to end at once, if it still receives."""
         if self.ended is None:
             self.send(encode(GivenUp("the controller had received nothing from this client, and gave it up")))
             self.send(encode(Stop()))
@@ -132,7 +132,7 @@ ROUND_TRIPS = 20
 
 
 def reading_of(asked_ns: int, there_ns: int, answered_ns: int) -> Reading:
-    """Return the reading of another clock by one round trip, with its error.
+    """Return the reading of another clock from one round trip, with its error.
 
     It was requested at `asked_ns` and answered at `answered_ns` of our clock; the other clock showed `there_ns`. The
     error covers a difference in rate during the trip, and rounding: half a nanosecond of ours, one of the other clock.
@@ -144,11 +144,11 @@ def reading_of(asked_ns: int, there_ns: int, answered_ns: int) -> Reading:
 async def read_clock(
     ask: Callable[[], Awaitable[int]], round_trips: int = ROUND_TRIPS, clock_ns: Callable[[], int] = time.monotonic_ns
 ) -> Reading:
-    """Read another machine's clock by successive round trips, of which the shortest counts; `ask` returns nanoseconds.
+    """Read another machine's clock in several round trips, of which the shortest counts; `ask` returns nanoseconds.
 
-    The clock is assumed to be read in the middle of a trip, so the error is at most half of it, and much less if both
-    ways take the same time, as on an idle network. The clocks are monotonic: engines measure by them, and no time
-    service sets them. The caller handles errors of `ask`, and limits the total time.
+    The clock is assumed to be read in the middle of a trip, so the error is at most half the trip, and much less if
+    both directions take equally long, as on an idle network. The clocks are monotonic: engines measure by them, and no
+    time service sets them. The caller handles errors of `ask`, and limits the total time.
     """
     trips = []
     for _ in range(round_trips):

@@ -1,7 +1,7 @@
 """Collect the files of a worker, piece by piece.
 
-A client keeps its files until the controller has confirmed that it has all of them. Only complete files have their
-final names here.
+A client keeps its files until the controller has confirmed that all have arrived. Only complete files have their final
+names here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from loadsim.timinglog.container import read_head
 PIECE_BYTES = 4 * 1024 * 1024
 
 ATTEMPTS = 5
-"""Attempts at each request, as a client may be unreachable for a moment."""
+"""Attempts per request, since a client may be unreachable for a moment."""
 
 CLIENTS_NAME = "clients"
 """The directory in a run directory for files other than timing logs; each client has a directory in it."""
@@ -83,7 +83,7 @@ async def collect(
 
 
 async def collect_all(cluster: Cluster, run: str, out: Path, end_limits_s: Mapping[str, float]) -> list[str]:
-    """Collect from several clients at the same time, as `collect`. Return a line for each whose logs stay there."""
+    """Collect from several clients at once, like `collect`. Return a line for each client whose logs stay there."""
 
     async def collect_one(name: str) -> str | None:
         try:
@@ -100,7 +100,7 @@ OF_NO_RUN = ""
 
 
 def check_run(out: Path, run: str) -> None:
-    """Check that all logs in a run directory belong to this run. Raises `ConfigError` for a log of another one.
+    """Check that all logs in a run directory belong to this run. Raises `ConfigError` for a log of another run.
 
     The logs of two runs in one directory would be analysed as one run with the users of both.
     """
@@ -114,7 +114,7 @@ def _kept(name: str, failure: BaseException) -> str:
 
 
 def _sync_names(directories: set[Path], out: Path) -> None:
-    """Flush the names of new files in `out`, and of `out` itself, to the disk: they survive a power cut."""
+    """Flush the names of new files in `out`, and of `out` itself, to the disk, so that they survive a power cut."""
     for directory in directories:
         if directory == out.parent or directory.is_relative_to(out):
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -157,7 +157,7 @@ def _run_of(path: Path) -> str | None:
 
 
 async def _copy(read: Callable[..., Awaitable[bytes]], size: int, path: Path) -> None:
-    """Copy one file; `read` returns a piece of it. A file that has grown since an earlier copy is copied again.
+    """Copy one file, of which `read` returns a piece. A file that has grown since an earlier copy is copied again.
 
     Raises `ConfigError` if another process is copying it, and `OSError` if it cannot be written.
     """

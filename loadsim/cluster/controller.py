@@ -1,7 +1,7 @@
-"""The controller of a cluster: Dask's scheduler, which clients are connected to it, and requests to their agents.
+"""The controller of a cluster: Dask's scheduler, its connected clients, and requests to their agents.
 
-The scheduler knows the clients by name and address, and nothing else. Everything else goes to a client's agent
-directly, by a connection of its own. Every wait here has a time limit.
+The scheduler knows the clients by name and address, and nothing else. Everything else goes directly to a client's
+agent, over a connection of its own. Every wait here has a time limit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ENTER_LIMIT_S = 30.0
 MISSES = 8
 """A client is lost if it sends nothing for more than this many seconds.
 
-It takes some seconds to reconnect to a client whose network was cut for five.
+Reconnecting to a client whose network was cut for five seconds takes some more.
 """
 
 JOIN_POLL_S = 1.0
@@ -90,7 +90,7 @@ class Cluster:
         self._security: dict[str, Any] = security.get_connection_args("client")
 
     async def joined(self, wanted: int | None, tell: Callable[[str], object]) -> dict[str, dict[str, Any]]:
-        """Wait until the wanted number of clients has joined, and return their descriptions; None takes those present.
+        """Wait until the wanted number of clients has joined (None: only those present), and return their descriptions.
 
         `tell` receives a line about each wait. Raises `ConfigError` if no number is wanted and no client is present.
         """
@@ -130,7 +130,7 @@ class Cluster:
         return {name: about for name, about in zip(names, descriptions, strict=True) if about is not None}
 
     async def ask(self, name: str, request: str, **about: Any) -> Any:
-        """Send one request to an agent, and return the answer. Raises `OSError` or `TimeoutError`."""
+        """Send a request to an agent, and return the answer. Raises `OSError` or `TimeoutError`."""
         async with self.connected(name) as comm, asyncio.timeout(ANSWER_LIMIT_S):
             return await send_recv(comm, op=request, **about)
 
@@ -150,8 +150,8 @@ class Cluster:
     async def _addresses(self) -> dict[str, str]:
         """Return the clients' addresses by name: the scheduler's, or its last known ones while it does not answer.
 
-        Dask workers whose names are invalid for clients are left out, as names become directories. Raises `OSError` or
-        `TimeoutError` if the scheduler has never answered.
+        Dask workers whose names are not valid for clients are left out, since names become directories. Raises
+        `OSError` or `TimeoutError` if the scheduler has never answered.
         """
         try:
             async with asyncio.timeout(LOOK_UP_LIMIT_S if self._known else ANSWER_LIMIT_S):

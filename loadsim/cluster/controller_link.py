@@ -16,7 +16,7 @@ from loadsim.engine.participant import RemoteControl
 
 
 class ControllerLink:
-    """The worker's end of the channel to its controller, over the connection of the agent that sent last."""
+    """The worker's end of the channel to its controller, over the connection of the agent that last sent a line."""
 
     def __init__(self) -> None:
         self.lines: asyncio.Queue[bytes] = asyncio.Queue()
@@ -25,11 +25,11 @@ class ControllerLink:
         self._changed = asyncio.Event()
 
     async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve an agent's connection. It is attached from its first line until it ends, or until a newer one sends."""
+        """Serve an agent's connection. It is attached from its first line until it ends or a newer one takes over."""
         attached = False
 
         def write(line: bytes) -> None:
-            if not writer.is_closing():  # else asyncio would warn; the next agent gets the line again
+            if not writer.is_closing():  # otherwise asyncio would warn; the next agent gets the line again
                 writer.write(line)
 
         try:
@@ -80,10 +80,10 @@ def most_silent_beats(assigned: WorkerAssignment) -> int:
 async def act_on_loss(
     assigned: WorkerAssignment, link: ReliableChannel, control: RemoteControl, coordinator: Coordinator, events: Events
 ) -> None:
-    """Continue the run while the controller is unreachable, or stop if the common start is not known yet.
+    """Continue the run while the controller is unreachable, or stop if no common start has been announced yet.
 
-    The controller then cannot report that the tasks of all clients have ended, so the latest possible instant is taken:
-    the end of the grace period. Nor can it report that all mail was seen, so the worker waits as long as permitted.
+    The controller then cannot report that all clients' tasks have ended, so the latest possible instant is assumed: the
+    end of the grace period. Nor can it report that all mail was seen, so the worker waits as long as permitted.
     """
     scenario = assigned.scenario
     most_beats, lost = most_silent_beats(assigned), False

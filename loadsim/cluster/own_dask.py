@@ -1,6 +1,6 @@
-"""Dask with loadsim's settings alone. The user's own, in files and `DASK_*`, are meant for the user's own clusters.
+"""Dask with only loadsim's settings. The user's, in files and `DASK_*`, are for the user's own clusters.
 
-All of loadsim imports Dask from here, because Dask reads settings on import.
+All of loadsim must import Dask from here, since Dask reads settings on import.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ SETTINGS = {
     "distributed.worker.profile.enabled": False,
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.admin.tick.interval": "1s",  # Dask's default is 50 times a second, on machines that measure
+    "distributed.admin.tick.interval": "1s",  # Dask's default is 50 times a second, too often on machines that measure
     "distributed.admin.system-monitor.interval": "10s",  # default: twice a second
     "distributed.client.scheduler-info-interval": "60s",  # default: everything about all clients, every two seconds
     # Dask serves web pages without TLS. `dashboard=False` removes only the pages of bokeh, where it is installed.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
-    # A client without a heartbeat for this long is removed; one that is cut off for some seconds is kept.
+    # A client that sends no heartbeat for this long is removed; one cut off for a few seconds is kept.
     "distributed.scheduler.worker-ttl": "15s",
 }
 """Settings that turn off Dask's pages, and most of its periodic work."""
 
-dask.config.refresh(paths=[], env={})  # ignores the files of the installation, too
+dask.config.refresh(paths=[], env={})  # also ignores the installation's files
 dask.config.set(SETTINGS)
 
 from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin  # noqa: E402
@@ -58,8 +58,7 @@ LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application"
 def silence_dask() -> None:
     """Silence Dask's log messages in this process, because commands report events themselves.
 
-    Dask also warns if it cannot detect this machine's address, in a network without a route to others; loadsim sets
-    the address.
+    Dask would also warn that it cannot detect this machine's address on a network without a route out; loadsim sets it.
     """
     warnings.filterwarnings("ignore", message="Couldn't detect a suitable IP address", category=RuntimeWarning)
     for name in LOGGERS:

@@ -37,7 +37,7 @@ class ConnectedClient:
 def fit_clients(descriptions: Mapping[str, Mapping[str, Any]]) -> list[ConnectedClient]:
     """Return the clients with these descriptions, in the same order.
 
-    Raises `ConfigError` for a client that has other software than ours, or that is at work.
+    Raises `ConfigError` for a client whose software differs from ours, or that is busy.
     """
     ours = build_fingerprint()
     for name, about in descriptions.items():
@@ -55,7 +55,7 @@ def fit_clients(descriptions: Mapping[str, Mapping[str, Any]]) -> list[Connected
 
 
 def assign_users(users: int, clients: Sequence[ConnectedClient]) -> dict[str, list[Assignment]]:
-    """Assign users to clients in proportion to their cores. Return by client an assignment for each engine.
+    """Assign users to clients in proportion to their cores. Return an assignment for each engine, by client.
 
     A client without users is left out.
     """
@@ -67,7 +67,7 @@ def assign_users(users: int, clients: Sequence[ConnectedClient]) -> dict[str, li
 
 
 def check_room(clients: Sequence[ConnectedClient], needed_bytes: Mapping[str, int], here: str, free_bytes: int) -> None:
-    """Check that each client has room for its own logs, and the controller for all of them: `free_bytes` in `here`.
+    """Check that each client has room for its own logs, and the controller (`free_bytes` in `here`) for all.
 
     Raises `ConfigError`.
     """
@@ -88,7 +88,7 @@ def _expected_room(needed: int, free: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """Values that controller and worker compute independently, and that must match; their software is the same.
+    """Values that controller and worker compute independently, with the same software, and that must match.
 
     `plugins` names those of the load (`Scenario.plugins`) with their packages. `plan` is the digest of the plans of the
     worker's own users, `start_state` that of all mailboxes; None if mailboxes are left as they are.
@@ -107,7 +107,7 @@ class Fingerprints:
 
 
 def plugins_fingerprint(scenario: Scenario) -> str:
-    """Return the plug-ins of a scenario's load with their packages on this machine, in one line."""
+    """Return, on one line, the plug-ins of a scenario's load, with their packages on this machine."""
     return ", ".join(f"{name} of {package}" for name, package in sorted(scenario.plugins.items())) or "none"
 
 
@@ -125,7 +125,7 @@ class WorkerAssignment:
     """A worker's assignment (`coordinator.MemberAssignment`); `per_engine` has the users of each engine, in order.
 
     `name` is the client's name, `header` has the fields that all timing logs of the run share, and `fingerprints` are
-    the controller's. A worker whose assignment is `prepared` has it already, and has prepared the mailboxes.
+    the controller's. A worker whose assignment is `prepared` already has it, and has prepared the mailboxes.
     """
 
     scenario: Scenario
@@ -172,7 +172,7 @@ class WorkerAssignment:
 
 @message("prepare")
 class PrepareMailboxes(Message):
-    """The first message to a worker: prepare the mailboxes of the users in an assignment, of which it has `values`."""
+    """The first message to a worker: prepare the mailboxes of the users in an assignment, given as `values`."""
 
     values: str
 

@@ -1,7 +1,7 @@
 """The parallel preparation of mailboxes in two steps: all are inspected before any is changed.
 
-Workers prepare the mailboxes of their users, each on one core: an IMAP server needs more time to store a message than
-a worker to make it (docs/explanation/performance.md).
+Workers prepare the mailboxes of their users, each on one core: an IMAP server needs more time to store a message than a
+worker needs to make it (docs/explanation/performance.md).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PhaseProgress(Message):
 
 @message("inspected")
 class Inspected(Message):
-    """A preparer has inspected its mailboxes, and waits for `Change`."""
+    """A preparer has inspected its mailboxes, and is waiting for `Change`."""
 
 
 @message("prepared")
@@ -82,7 +82,7 @@ class _Preparer:
 
 
 class Preparation:
-    """Coordinates preparers. `channels` has by name the channel that started each, and its number of users.
+    """Coordinates preparers. `channels` maps each one's name to the channel that started it and its number of users.
 
     `watch` receives the total progress at each progress message. A preparer that is silent for more than `misses` beats
     is lost.
@@ -146,7 +146,7 @@ class Preparation:
     async def _supervise(self) -> None:
         """Find silent preparers once a beat.
 
-        Our own beats are counted, not seconds: in each beat, all messages that have arrived are read.
+        This counts our own beats, not seconds: in each beat, all messages that have arrived are read.
         """
         while True:
             await asyncio.sleep(BEAT_S)

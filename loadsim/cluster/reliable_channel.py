@@ -1,8 +1,8 @@
 """A control channel that outlives its connections: lines are numbered, acknowledged, and resent where needed.
 
-Between a worker and its controller are an agent and a network, and either may be gone for a while. So each end numbers
-the lines that it sends, from 1 on, and keeps each line until the other end acknowledges it. A connection carries two
-kinds of lines:
+Between a worker and its controller there are an agent and a network, and either may disappear for a while. So each end
+numbers the lines that it sends, from 1 on, and keeps each line until the other end acknowledges it. A connection
+carries two kinds of lines:
 
     heard NUMBER        the number of lines received: the first line of each connection, repeated after each line
     NUMBER LINE         a line of the control protocol
@@ -28,7 +28,7 @@ _MOST_DIGITS = 18
 
 
 class ReliableChannel:
-    """One end of the channel. It calls `deliver` once with each line of the other end, in order."""
+    """One end of the channel. It calls `deliver` once for each line from the other end, in order."""
 
     def __init__(self, deliver: Callable[[bytes], None]) -> None:
         self._deliver = deliver
@@ -39,14 +39,14 @@ class ReliableChannel:
         self._write: Callable[[bytes], None] | None = None
         self._greeted = False  # the other end has acknowledged lines on this connection
         self.ever_received = False
-        self.silent_beats = 0  # own heartbeats since the last line of the other end
+        self.silent_beats = 0  # own heartbeats since the other end's last line
 
     @property
     def all_acknowledged(self) -> bool:
         return not self._sent and not self._queued
 
     def send(self, line: bytes, replaceable: bool = False) -> None:
-        """Send a line that ends with a newline. A `replaceable` line drops an earlier one that is still queued."""
+        """Send a line that ends with a newline. A `replaceable` line replaces an earlier one that is still queued."""
         if replaceable:
             self._queued = deque(queued for queued in self._queued if not queued[1])
         self._queued.append((line, replaceable))
@@ -62,7 +62,7 @@ class ReliableChannel:
         self._write = None
 
     def beat(self) -> None:
-        """Send a heartbeat. Both ends call this each `BEAT_S`."""
+        """Send a heartbeat. Both ends call this every `BEAT_S`."""
         self.silent_beats += 1
         self._acknowledge()
 

@@ -1,4 +1,4 @@
-"""Access to a controller, over TLS that authenticates both sides by the certificate of the cluster."""
+"""Access to a controller, over TLS that authenticates both sides by the cluster's certificate."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from loadsim.errors import ConfigError
 from loadsim.model.host_port import bracketed, is_loopback
 
 CONNECT_LIMIT_S = 5.0
-"""Time limit for a connection. Dask tries again within it, first after a fifth of it."""
+"""Time limit for connecting. Dask retries within it, first after a fifth of it."""
 
 ANSWER_LIMIT_S = 10.0
-"""Time limit for an answer of the scheduler or an agent."""
+"""Time limit for an answer from the scheduler or an agent."""
 
 
 def mutual_tls(directory: Path) -> Security:
@@ -64,9 +64,9 @@ def access_to(address: ControlAddress, certs: Path | None) -> Access:
 
 
 async def reach(access: Access, name: str | None = None) -> str:
-    """Check that the controller answers, and has no client of this name. Return our own address on this connection.
+    """Check that the controller answers, and has no client with this name. Return our own address on this connection.
 
-    Without this check, Dask would retry silently and forever with the certificate of another cluster. Raises
+    Without this check, Dask would silently retry forever if the certificate is another cluster's. Raises
     `ConnectionError` with one line.
     """
     try:

@@ -55,7 +55,7 @@ from loadsim.scenario.workload import Workload
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
 BEGIN_LIMIT_S = 60.0
-"""A worker exits after this time without a first message, or with a silent controller during the preparation."""
+"""A worker exits after this long without a first message, or if the controller is this long silent while preparing."""
 
 
 class Released(Exception):
@@ -159,7 +159,7 @@ async def make_load(
 
     Raises `ConfigError` if the load cannot begin here, `RunInvalid` if no engine was left to make load.
     """
-    # Find the server, if it runs on this machine; names may take a while to resolve.
+    # Find the server, if it runs on this machine; names may take a while to look up.
     scenario, services = assigned.scenario, assigned.services
     environment = await asyncio.to_thread(
         lambda: environment_facts(find_server(*services.endpoints.values()), services)
@@ -176,7 +176,7 @@ async def make_load(
         events = Events(event_file, send=partial(control.send_event, client=assigned.name))
         coordinator = Coordinator(begins, events, control.watch, control, partial(start_engine, kept=[lock]))
         control.controlled = coordinator
-        readings: deque[dict[str, Any]] = deque(maxlen=1)  # the newest, until a sample has it
+        readings: deque[dict[str, Any]] = deque(maxlen=1)  # the latest one, until a sample has it
         async with background_tasks(
             act_on_loss(assigned, controller.link, control, coordinator, events), _listen(controller, control, readings)
         ):
@@ -206,10 +206,10 @@ async def _listen(controller: ControllerLink, control: RemoteControl, readings: 
 
 
 async def run(directory: Path, listening: Callable[[], object], lock: int) -> None:
-    """Run the worker until its last message is acknowledged, or the controller is lost.
+    """Run the worker until its last message is acknowledged, or until the controller is lost.
 
-    `listening` is called when agents can connect. Engines inherit the descriptor `lock`. Without load, the directory is
-    removed.
+    `listening` is called once agents can connect. Engines inherit the descriptor `lock`. If there was no load, the
+    directory is removed.
     """
     controller = ControllerLink()
     async with asyncio.TaskGroup() as group:
@@ -229,7 +229,7 @@ async def run(directory: Path, listening: Callable[[], object], lock: int) -> No
 
 
 async def _run_first(directory: Path, controller: ControllerLink, lock: int) -> bool:
-    """Run the assignment in the controller's first message. Return whether there was any load."""
+    """Run the assignment in the controller's first message. Return True if there was any load."""
     try:
         async with asyncio.timeout(BEGIN_LIMIT_S):
             first = decode(await controller.lines.get(), TO_A_WORKER)

@@ -25,10 +25,10 @@ CLOCK_EVERY_S = 10.0
 """Seconds between the readings of each client's clock during a run."""
 
 MOST_BEATS = 3
-"""The most beats without a line: then the connection is cut, and a new one is tried."""
+"""After this many beats without a line, the connection is cut, and a new one is tried."""
 
 CLOSE_LIMIT_S = 10.0
-"""Time limit for the acknowledgement of a worker's last message to reach the worker."""
+"""Time limit for a worker to receive the acknowledgement of its last message."""
 
 
 @asynccontextmanager
@@ -83,7 +83,7 @@ async def _read_clock(cluster: Cluster, name: str) -> Reading:
 
 
 async def _follow_clock(cluster: Cluster, name: str, channel: WorkerChannel) -> None:
-    """Read the client's clock periodically while the client is connected; its log then shows the drift."""
+    """Read the client's clock periodically while the client is connected; its log then shows how it drifts."""
     while True:
         await asyncio.sleep(CLOCK_EVERY_S)
         with suppress(OSError, TimeoutError):

@@ -6,7 +6,7 @@
     logs            the timing logs of its engines and of the machine
 
 Only the owner can access the directory. Lines on the socket contain passwords; no file does. The directory is locked
-(flock(2)) while the worker or one of its engines runs: engines may outlive a killed worker, and still write.
+(flock(2)) while the worker or one of its engines runs: engines may outlive a killed worker, and go on writing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def start_worker(directory: Path) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _socket_path(directory: Path) -> Iterator[Path]:
-    """Yield a path of the socket of at most 107 bytes (unix(7)), however long the directory's own path is."""
+    """Yield a path to the socket of at most 107 bytes (unix(7)), however long the directory's own path is."""
     descriptor = _opened(directory)
     try:
         yield Path(f"/proc/self/fd/{descriptor}/{SOCKET_NAME}")
@@ -111,10 +111,10 @@ def locked(directory: Path) -> Iterator[int]:
 
 
 def in_use(directory: Path) -> bool:
-    """Return whether a process works there: a worker, or an engine of a killed worker."""
+    """Return True if a process works there: a worker, or an engine of a killed worker."""
     descriptor = _opened(directory)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several processes may test at once
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several processes may check at once
     except BlockingIOError:
         return True
     finally:
