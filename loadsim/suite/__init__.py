@@ -1,1 +1,1 @@
-"""Suites: the same runs for each of several cells."""
+"""Suites: the same runs, repeated for each of several cells."""

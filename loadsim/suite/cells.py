@@ -23,10 +23,10 @@ from loadsim.timinglog.header_words import differences
 from loadsim.version import __version__
 
 SETTING = "--set "
-"""The beginning of errors of `load_scenario` about a setting."""
+"""The beginning of `load_scenario`'s errors about a setting."""
 
 OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "monitors", "criteria")
-"""Keys of a scenario that may differ between cells with comparable scores."""
+"""Scenario keys that may differ between cells with comparable scores."""
 
 
 def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> SuiteTerms:
@@ -125,7 +125,7 @@ def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
 
 
 def _as_yaml(value: object) -> str:
-    """Return a value as a line of YAML. JSON is YAML except for its surrogate pairs for characters beyond U+FFFF."""
+    """Return a value as a line of YAML. JSON is YAML, except for surrogate pairs (characters beyond U+FFFF)."""
     text = json.dumps(value, ensure_ascii=False)
     return re.sub(r"[^ -~]", lambda match: f"\\U{ord(match[0]):08x}", text)
 
@@ -133,8 +133,8 @@ def _as_yaml(value: object) -> str:
 def _sized(users: int, suite: Suite, settings: list[str]) -> Iterator[str]:
     """Yield the settings for a cell's users, in groups with the scenario's proportions.
 
-    The lists are made for the largest number, as in a capacity search, unless the scenario states their population.
-    Raises `ConfigError` if there are fewer users than groups.
+    The lists are made for the largest number of users, as in a capacity search, unless the scenario states their
+    population. Raises `ConfigError` if there are fewer users than groups.
     """
     base = load_scenario(suite.scenario, settings, passwords=False)
     least = max(2, len(base.topology))

@@ -104,7 +104,7 @@ def _doubts(figures: SuiteFigures) -> dict[str, int]:
 
 
 def tone(figures: SuiteFigures) -> Tone:
-    """Return the rating of a suite, which is never good if it measured nothing, is doubtful, or shows a regression."""
+    """Return the rating of a suite, never good if it measured nothing, is doubtful, or shows a regression."""
     if figures.exit_status in (1, 3):
         return "bad"
     degraded = any(cell.degraded for cell in figures.cells)
@@ -131,7 +131,7 @@ def _interval(cell: CellFigures) -> str | None:
 
 
 def cell_verdict(cell: CellFigures) -> str:
-    """Describe the verdict on a cell; add `degraded` if runs are."""
+    """Describe the verdict on a cell; add `degraded` if any runs are."""
     words = CELL_VERDICTS[cell.verdict]
     return f"{words}, degraded" if cell.degraded else words
 

@@ -40,13 +40,13 @@ def run_suite(
     """Make the runs of a suite in the directory `out`, new or with the same suite; None creates one in `runs`.
 
     Raises `ConfigError` for a fault found before a run, and `Interrupted`. A run that fails is recorded, and the suite
-    continues. If a signal arrives in a run that has done its work, the suite ends after it, if runs are left.
+    continues. If a signal arrives in a run that has done its work, the suite ends after that run, if any are left.
     """
     scenarios: Scenarios = scenarios_of(suite, passwords=False)
     with own_directory(out, f"suite-{suite.name}") as out:
         # 1. Read the existing runs, and check all cells before making the others.
         figures = resumed(SuiteFigures(out, terms_of(suite, scenarios)), may_change=MAY_CHANGE)
-        if figures.left:  # otherwise, the file has the result
+        if figures.left:  # otherwise, the file already has the result
             scenarios = _checked(suite)
             write(figures)
         # 2. Make the remaining runs.
@@ -75,12 +75,12 @@ def status_of(suite: Suite, out: Path | None) -> tuple[SuiteFigures, Scenarios]:
 
 
 def planned_s(scenario: Scenario) -> float:
-    """Return the duration of a run, ramp-up and work, without preparation and commands."""
+    """Return the duration of a run: ramp-up and work, without preparation and commands."""
     return scenario.run.ramp_up_s + scenario.duration_s
 
 
 def time_left_s(suite: Suite, figures: SuiteFigures, scenarios: Scenarios) -> float:
-    """Estimate how long the remaining runs take: as long as the cell's earlier runs, or as planned."""
+    """Estimate how long the remaining runs will take: as long as the cell's earlier ones, or as planned."""
     done = figures.done
     left = [slot.cell.name for slot in suite.slots if slot.number not in done]
     taken = {
@@ -94,7 +94,7 @@ def time_left_s(suite: Suite, figures: SuiteFigures, scenarios: Scenarios) -> fl
 def _checked(suite: Suite) -> Scenarios:
     """Return the scenarios with passwords. Raises `ConfigError` if the plan of one rules out valid runs.
 
-    A scenario that takes long to plan is left to its first run.
+    A scenario that takes long to plan is only checked by its first run.
     """
     scenarios = scenarios_of(suite, passwords=True)
     problems = [

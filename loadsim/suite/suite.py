@@ -25,7 +25,7 @@ Outcome = Literal["failed", "undecided", "refused", "passed"]
 @dataclass(frozen=True, slots=True)
 class CellFigures:
     """A cell's figures over its repeats. `score_ms` is None, for the reason `no_score`, unless all measured runs have
-    finite scores over the same tasks, and no run is overloaded.
+    finite scores over the same tasks and no run is overloaded.
 
     `verdict` is `missed` if a measured run misses criteria or one is overloaded, `met` if all repeats are measured and
     meet the criteria, and otherwise `incomplete`.
@@ -80,7 +80,7 @@ class CellFigures:
 
 
 def _no_score(cell: str, measured: Sequence[CampaignRun], overloaded: int) -> Finding | None:
-    """Return why a cell's measured runs, besides overloaded ones, have no mean score; None if they have one."""
+    """Return why a cell's measured runs have no mean score, such as `overloaded` further ones; None if they have one."""
     if overloaded:
         return finding(Code.CELL_OVERLOADED, cell, overloaded=overloaded, answered=len(measured) + overloaded)
     if not measured:
@@ -94,7 +94,7 @@ def _no_score(cell: str, measured: Sequence[CampaignRun], overloaded: int) -> Fi
 
 @dataclass(frozen=True, slots=True)
 class ComparedCells:
-    """The comparison of two cells, or None, for the reasons in `refused`."""
+    """Two compared cells. Without a `comparison`, `refused` has the reasons."""
 
     base: str
     new: str
@@ -103,7 +103,7 @@ class ComparedCells:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The decision on the limit, or `refused`; None for a comparison without a limit."""
+        """The decision on the limit, or `refused`; None if the comparison has no limit."""
         return "refused" if self.comparison is None else self.comparison.figures.decision
 
     @property
@@ -114,7 +114,7 @@ class ComparedCells:
 
 @dataclass(frozen=True, slots=True)
 class CellTerms:
-    """A cell: its levels, and a digest of its scenario, without passwords, and commands."""
+    """A cell: its levels, and a digest of its scenario (without passwords) and commands."""
 
     levels: Mapping[str, str | int | None]
     digest: str
@@ -125,7 +125,7 @@ class SuiteTerms:
     """The terms of a suite, which must not change when it is resumed: the order of runs, and what each measures.
 
     `embedded`: cells use the embedded server. `compare` has the base, the new cell and `max_regression` of each
-    comparison; choosing them after the results would always find a difference. `retries` may change.
+    comparison; choosing them once the results are known would always turn up a difference. `retries` may change.
     """
 
     software: str
@@ -179,7 +179,7 @@ class SuiteFigures:
 
     @property
     def done(self) -> set[int]:
-        """The positions in the order that have a result, or have used up their attempts."""
+        """The positions in the order that have a result or have used up their attempts."""
         attempts = Counter(run.number for run in self.runs)
         answered = {run.number for run in self.runs if run.answered}
         return answered | {number for number, count in attempts.items() if count > self.terms.retries}
