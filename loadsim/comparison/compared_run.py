@@ -21,7 +21,7 @@ from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.merge import read_logs
 
 Criteria = Mapping[str, Limits | None]
-"""Limits by the name of the figure; None if switched off."""
+"""Limits by the figure's name; None if switched off."""
 
 BASE, NEW = "base", "new"
 
@@ -35,14 +35,14 @@ DELIVERY = "Delivery"
 """The name of the delivery times' 95th percentile."""
 
 LEAST_DELIVERY_MS = 100.0
-"""Shorter delivery times count as this: users do not notice them, and clocks or lag may cause them."""
+"""Shorter delivery times count as this long: users do not notice them, and clocks or lag may cause them."""
 
 _OF_MACHINES = (PROBES, "generator.", "lateness_p95_ms.generator", "delivery.clock_error_ms")
-"""Prefixes of names of machine figures, which may change without harm to users."""
+"""Name prefixes of machine figures, which may change without harm to users."""
 
 
 def kind_of(criterion: str) -> Literal["time", "share", "missed"]:
-    """Return how to decide on the figure of a criterion: by ratio, by difference, or only by the runs that miss it.
+    """Return how to judge a criterion's figure: by ratio, by difference, or only by the runs that miss the criterion.
 
     Rates and sizes follow from the load, which is the same in all runs.
     """
@@ -56,7 +56,7 @@ def kind_of(criterion: str) -> Literal["time", "share", "missed"]:
 class RunFigures:
     """The figures of a compared run; `began` is the wall-clock time (ISO 8601) at which its first engine began.
 
-    `further_ms` has the other times that decide: the delivery time, and those with a criterion.
+    `further_ms` has the other times that count for the decision: the delivery time, and those with a criterion.
     """
 
     path: str
@@ -124,8 +124,8 @@ def read_sides(
 ) -> dict[str, list[ComparedRun]]:
     """Read the runs, judge all of them by the same criteria, and give them short, distinct names.
 
-    The criteria are those of base. Criteria that only new states also apply to runs of base with their figures. With
-    `across_drivers`, delivery does not decide: by SMTP it begins when a queue accepts the message, by MAPI later.
+    The criteria are those of base. Criteria that only new states also apply to base's runs that have the figures. With
+    `across_drivers`, delivery times do not count: by SMTP it begins when a queue accepts the message, by MAPI later.
     Raises as `read_run`.
     """
     sides = {BASE: [*map(read_run, base)], NEW: [*map(read_run, new)]}
@@ -146,7 +146,7 @@ def read_sides(
 
 
 def _stated(runs: Iterable[ComparedRun]) -> dict[str, Limits | None]:
-    """Return the criteria of the runs; if limits differ, those of the first run that does not switch them off."""
+    """Return the runs' criteria; where limits differ, the first run's that does not switch the criterion off."""
     stated: dict[str, Limits | None] = {}
     for run in runs:
         stated |= {name: limits for name, limits in run.criteria.items() if stated.get(name) is None}
@@ -154,7 +154,7 @@ def _stated(runs: Iterable[ComparedRun]) -> dict[str, Limits | None]:
 
 
 def read_run(argument: Path | str, criteria: Criteria | None = None) -> ComparedRun:
-    """Read the run that an argument names, and judge it by these criteria, or by its own.
+    """Read the run that an argument names, and judge it by these criteria (None: its own).
 
     Raises `LogError`, and `ConfigError` for a run without a score.
     """
@@ -192,7 +192,7 @@ def _by_driver(name: str, times_ms: Mapping[str, float | None]) -> dict[str, flo
 
 
 def _further(summary: Summary) -> dict[str, float]:
-    """Return by name the delivery time, if there was mail, and the times with a criterion of their own."""
+    """Return, by name, the delivery time (if there was mail) and the times with a criterion of their own."""
     delivery_ms = summary.figures.delivery.took.p95_ms
     times_ms = {DELIVERY: None if delivery_ms is None else max(delivery_ms, LEAST_DELIVERY_MS)} | {
         result.name: result.figure

@@ -38,7 +38,7 @@ from loadsim.statistics.comparison import ALPHA, Decision, Difference, Sampled, 
 
 
 class NotComparable(ConfigErrors):
-    """Runs that should not be compared, with the findings that forbid it."""
+    """Runs that must not be compared, with the findings that say why."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         texts = [f"compare: {finding.text}" for finding in findings]
@@ -55,10 +55,10 @@ Tasks = Mapping[str, Sequence[Mapping[str, TaskFigures]]]
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """A task or a score in two sets of runs.
+    """A task's or a score's figures in two sets of runs.
 
-    `answered_less` is the side with more failures. `change` is that of `difference`, or None if it favours this side.
-    Only tasks have `unanswered`, the failure rates by side.
+    `answered_less` is the side with more failures. `change` is that of `difference`; None if it favours that side. Only
+    tasks have `unanswered`, the failure rates by side.
     """
 
     difference: Difference = field(metadata=INLINE)
@@ -74,12 +74,12 @@ class ComparedFigure:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonFigures:
-    """The figures of a comparison.
+    """A comparison's figures.
 
-    `missed_more` names the criteria that a larger share of new than of base missed. `unequal_conditions` are the
-    findings on causes of a difference other than the server: drivers, machines or time. `of_runs` has the warnings of
-    single runs, base first. `decision` is the worst of `decisions`. Intervals are `stretch` times as wide as those of
-    runs that take turns.
+    `missed_more` names the criteria that a larger share of new than of base missed. `unequal_conditions` are findings
+    on possible causes of a difference other than the server: drivers, machines or time. `of_runs` has the single runs'
+    warnings, base first. `decision` is the worst of `decisions`. Intervals are `stretch` times as wide as if the runs
+    had taken turns.
     """
 
     base: Sequence[RunFigures]
@@ -105,7 +105,7 @@ class ComparisonFigures:
 
     @property
     def all_scores(self) -> Sequence[ComparedFigure]:
-        """The times that decide: the scores, the response scores, and the others."""
+        """The times that count for the decision: the scores, the response scores, and the others."""
         return (*self.scores, *self.response_scores, *self.further)
 
     @property
@@ -154,7 +154,7 @@ def compare_runs(
 
 
 class _Measured(NamedTuple):
-    """Figures that decide: times by their field of `ComparisonFigures`, failure rates of tasks, missed criteria.
+    """The figures to decide on: times by their field of `ComparisonFigures`, failure rates of tasks, missed criteria.
 
     `scored` has the rates of tasks with a weight, `failed_more` the side with more failures for each score.
     """
@@ -266,7 +266,7 @@ def _times(tasks: Tasks) -> dict[str, list[dict[str, float]]]:
 
 
 def _samples(times: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sampled]:
-    """Return a sample of each time that all runs have, in the order of the first run."""
+    """Return a sample of each time that all runs have, in the first run's order."""
     return [
         Sampled(name, [of_run[name] for of_run in times[BASE]], [of_run[name] for of_run in times[NEW]])
         for name in times[BASE][0]
@@ -286,7 +286,7 @@ def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
 def _not_measured(runs: Sides, known: Collection[str], across_drivers: bool) -> list[Decided]:
     """Return an undecided decision for each time and criterion that some run has not measured.
 
-    State checks, which not all drivers make, are one of them if only one side has made any.
+    These include state checks, which not all drivers make, if only one side made any.
     """
     names: dict[str, None] = {}
     for run in of_both(runs):

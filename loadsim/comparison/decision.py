@@ -1,7 +1,7 @@
-"""Decide by `max_regression`: on each figure that decides a run, and on the runs that miss criteria.
+"""Decide by `max_regression`: on each figure that counts in a run, and on the runs that miss criteria.
 
-A figure passes if the interval of its change lies within the limit, fails if it lies beyond it, and is undecided
-otherwise. All figures must pass, so only the intervals that fail are corrected for the number of figures.
+A figure passes if the interval of its change lies within the limit, fails if it lies beyond, and is otherwise
+undecided. All figures must pass, so intervals are corrected for the number of figures only before one counts as failed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from loadsim.statistics.comparison import (
 )
 
 ONE_SIDED = ALPHA / 3
-"""The probability that equal servers fail by times, by shares, or by missed criteria: `ALPHA` in total."""
+"""The probability for each of times, shares and missed criteria that equal servers fail: `ALPHA` in total."""
 
 MOST_MORE_MISSES = 0.5
 """New must not pass if the share of its runs that miss a criterion may exceed that of base by this."""
@@ -39,10 +39,10 @@ _WORST_FIRST: tuple[Decision, ...] = ("failed", "undecided", "passed")
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision on a figure, by the interval of its change from base to new and the largest change allowed.
+    """The decision on a figure, from the interval of its change (base to new) and the largest change allowed.
 
-    A `time` changes by a ratio, a `share` by a difference; `criteria` and `unmeasured` figures have no change. `low`
-    and `high` are None if unknown, `limit` also if base has a higher failure rate.
+    A `time` changes by a ratio, a `share` by a difference; `criteria` and `unmeasured` figures have no change. `low`,
+    `high` and `limit` are None if unknown, `limit` also if base has a higher failure rate.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms of all decisions: the allowed share, the number of looks, and the factor of `run_order.stretch`.
+    """The terms of all decisions: the allowed regression, the number of looks, and the factor of `run_order.stretch`.
 
-    Times decide nothing if the runs `alternate`.
+    If the runs `alternate`, times stay undecided.
     """
 
     max_regression: float
@@ -67,21 +67,21 @@ class Terms:
 
 
 def decide(low: float, high: float, corrected_low: float, limit: float) -> Decision:
-    """Decide by an interval, and by the lower end of the wider interval, corrected for the number of figures."""
+    """Decide by an interval, and by the lower end of the wider one, which is corrected for the number of figures."""
     if high < limit:
         return "passed"
     return "failed" if corrected_low > limit else "undecided"
 
 
 def _corrected(figures: int) -> float:
-    """Return the factor on the number of looks for intervals that fail, with this many figures of one kind."""
+    """Return the factor on the number of looks for a failing interval, among this many figures of one kind."""
     return ALPHA / 2 / ONE_SIDED * figures
 
 
 def _decided(
     name: str, kind: Literal["time", "share"], sample: Sampled | FailureRates, limit: float, figures: int, terms: Terms
 ) -> Decided:
-    """Decide on a figure by the interval of its change; undecided without one. `figures` counts those of its kind."""
+    """Decide on a figure by the interval of its change; undecided without one. `figures` is the number of its kind."""
     shown = sample.interval(ALPHA / terms.looks, terms.stretch)
     surely = sample.interval(ALPHA / (terms.looks * _corrected(figures)), terms.stretch)
     if shown is None or surely is None:
@@ -90,15 +90,15 @@ def _decided(
 
 
 def by_times(samples: Sequence[Sampled], more_failures: Mapping[str, Side | None], terms: Terms) -> list[Decided]:
-    """Decide on each time by its ratio. `more_failures` has the side with more failures, for some of the times.
+    """Decide on each time by its ratio. `more_failures` names the side with more failures, for some of the times.
 
-    If base has more failures, its times lack its slowest tasks, and do not prove that new is slower: new does not fail.
+    If base has more failures, its slowest tasks are missing from its times, which then cannot prove that new is slower.
     """
     return [_by_time(sample, more_failures.get(sample.name), len(samples), terms) for sample in samples]
 
 
 def _by_time(sample: Sampled, more_failures: Side | None, figures: int, terms: Terms) -> Decided:
-    """Decide on the finite times; infinite times count as misses. A base without finite times cannot be exceeded."""
+    """Decide on the finite times; infinite times count as misses. Nothing can exceed a base without finite times."""
     limit = 1 + terms.max_regression
     if not sample.finite.base_ms:
         return Decided(sample.name, "time", "passed", limit=limit)
@@ -109,7 +109,7 @@ def _by_time(sample: Sampled, more_failures: Side | None, figures: int, terms: T
 
 
 def shares(runs: Sides, scored: Mapping[str, FailureRates]) -> dict[str, FailureRates]:
-    """Return by name the failure rates of scored tasks, and the shares and counts with a criterion."""
+    """Return, by name, the failure rates of scored tasks, and the shares and counts with a criterion."""
     rates = {f"failures of {name}": rate for name, rate in scored.items()}
     sides = {side: [_counted(run) for run in of_side] for side, of_side in runs.items()}
     criteria = (result for run in of_both(runs) for result in run.recorded.summary.criteria)
@@ -132,7 +132,7 @@ def _counted(run: ComparedRun) -> dict[str, Counts]:
 def _counts(criterion: Result, figures: Figures) -> Counts | None:
     """Return a share or a count as a number of bad events; None if it was not measured.
 
-    A count with `min` has no known maximum: only the runs that miss the criterion decide.
+    A count with `min` has no known maximum: there, only the runs that miss the criterion count.
     """
     group, _, last = criterion.name.rpartition(".")
     if last in ("failed_share", "done_share", "attempted_share"):
@@ -151,12 +151,12 @@ def _counts(criterion: Result, figures: Figures) -> Counts | None:
 
 
 def by_shares(rates: Mapping[str, FailureRates], terms: Terms) -> list[Decided]:
-    """Decide on each share by its difference; up to `FailureRates.allowed` is harmless."""
+    """Decide on each share by its difference, which is harmless up to `FailureRates.allowed`."""
     return [_by_share(name, rate, len(rates), terms) for name, rate in rates.items()]
 
 
 def _by_share(name: str, rate: FailureRates, figures: int, terms: Terms) -> Decided:
-    """Decide on a share. One that only some runs have, such as faults of audited mail, does not pass."""
+    """Decide on a share. One that only some runs have, such as faults in audited mail, does not pass."""
     if rate.never and not rate.new_share:  # `by_criteria` checks that enough runs show this
         decided = Decided(name, "share", "passed", limit=0.0)
     else:
@@ -173,9 +173,9 @@ _FINITE = {name: {"below": math.inf} for name in ("response_score_ms", "delivery
 
 
 def misses(runs: Sides) -> Missed:
-    """Return what the runs miss: criteria, and further faults by their codes; a degraded run misses `validity`.
+    """Return what each run misses: criteria, and other faults by their codes; a degraded run misses `validity`.
 
-    Infinite times miss `_FINITE`, even where these criteria are off. Figures that were not measured are not missed.
+    Infinite times miss `_FINITE`, even where these criteria are off. Unmeasured figures miss nothing.
     """
 
     def missed(summary: Summary) -> list[str]:
@@ -196,9 +196,9 @@ def missed_more(missed: Missed) -> list[str]:
 def by_criteria(missed: Missed, terms: Terms) -> Decided:
     """Decide on the runs that miss criteria.
 
-    New fails if its share of such runs is significantly larger. It passes if no criterion is missed in a larger share,
-    and if it is certain that none, even one that no run missed, is missed more often by `MOST_MORE_MISSES`. A criterion
-    that all runs of base miss does not fail new.
+    New fails if its share of such runs is significantly larger. It passes if no criterion is missed by a larger share,
+    and if it is certain that none, even one that no run missed, is missed more often by `MOST_MORE_MISSES`. New does
+    not fail by a criterion that all of base's runs miss.
     """
     always = set.intersection(*map(set, missed[BASE]))
     runs = len(missed[BASE]), len(missed[NEW])
@@ -218,7 +218,7 @@ def together(decisions: Sequence[Decided]) -> Decision:
 
 
 def more_repeats(decisions: Sequence[Decided], times: Sequence[Sampled], terms: Terms) -> int | None:
-    """Return how many more repeats of each side would settle all open decisions; None if repeats may not suffice."""
+    """Return how many more repeats per side would settle all open decisions; None if repeats may not suffice."""
     undecided = [decided for decided in decisions if decided.decision == "undecided"]
     by_name = {time.name: time for time in times if all(map(math.isfinite, (*time.base_ms, *time.new_ms)))}
     if terms.alternate or not all(decided.low and decided.limit and decided.name in by_name for decided in undecided):

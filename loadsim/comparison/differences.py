@@ -40,7 +40,7 @@ def same_table(facts: Facts) -> Table:
 
 
 def what_differs(facts: Facts, groups: Sequence[str], each: str = "Run") -> Block:
-    """Return the facts with values that not all groups of runs have, and the groups of each value; else `SAME`.
+    """Return the facts whose values differ between groups of runs, and the groups of each value; else `SAME`.
 
     `groups` has the group of each run; `each` is the word for a group.
     """
@@ -57,11 +57,11 @@ def what_differs(facts: Facts, groups: Sequence[str], each: str = "Run") -> Bloc
 
 
 def _differing_items(values: Sequence[str]) -> list[str]:
-    """Return lists, such as capabilities, without their common items, and other values as they are."""
+    """Return lists, such as capabilities, without the items they share, and other values unchanged."""
     between_items = "; " if any("; " in value for value in values) else ", "
     lists = [value.split(between_items) for value in values]
     if max(map(len, lists)) == 1:
         return list(values)
     of_all = set[str].intersection(*map(set, lists))
     shown = [between_items.join(item for item in items if item not in of_all) or "nothing more" for items in lists]
-    return shown if len(set(shown)) == len(set(values)) else list(values)  # lists may differ only in order
+    return shown if len(set(shown)) == len(set(values)) else list(values)  # if lists differ only in order

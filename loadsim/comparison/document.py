@@ -28,7 +28,7 @@ LEAST_AXIS, MOST_AXIS = math.log(1.1), math.log(4)
 """The bounds of the ratio at which the axis of intervals ends, as logarithms."""
 
 MOST_CRITERIA = 3
-"""The most criteria that the verdict names; the list of missed criteria has all of them."""
+"""The most criteria that the verdict names; the list of missed criteria names all."""
 
 _OUTCOMES: Mapping[Decision, Outcome] = {"passed": "passed", "failed": "failure", "undecided": "error"}
 
@@ -36,7 +36,8 @@ _OUTCOMES: Mapping[Decision, Outcome] = {"passed": "passed", "failed": "failure"
 def compare_junit(comparison: Comparison) -> str:
     """Return a comparison as JUnit XML: a case for each task and time, and for each other decision.
 
-    A case fails if its figure does, and is in error if that is undecided. Cases of tasks always pass: they only report.
+    A case fails if its figure does, and is an error if the figure is undecided. Tasks' cases always pass: they only
+    report.
     """
     figures = comparison.figures
     cases = {}
@@ -100,7 +101,7 @@ def findings_of(comparison: Comparison) -> Iterable[Block]:
 
 
 def _of_runs(comparison: Comparison) -> list[Item]:
-    """Return the warnings of single runs: each kind once, with the number of its runs on each side."""
+    """Return the single runs' warnings: each kind once, with its number of runs on each side."""
     runs = [*comparison.runs[BASE], *comparison.runs[NEW]]
     base, new = len(comparison.runs[BASE]), len(comparison.runs[NEW])
     items = []
@@ -113,7 +114,7 @@ def _of_runs(comparison: Comparison) -> list[Item]:
 
 
 def task_blocks(figures: ComparisonFigures, load: str = "") -> Iterable[Block]:
-    """Yield the table of tasks, whose intervals pages draw, and the decisions if there is a limit on regressions."""
+    """Yield the table of tasks (pages draw its intervals), and the decisions if there is a limit on regressions."""
     means = f"geometric means of {count(len(figures.base), 'run')} of base and {len(figures.new)} of new"
     end = _widest(figures.all_figures)
     yield table_of(
@@ -187,7 +188,7 @@ def verdict_line(figures: ComparisonFigures) -> str:
     sentence = "; ".join([*before, *changes])
     if figures.decision is not None:
         sentence = f"{figures.decision}: {sentence}; at most {1 + (figures.max_regression or 0):g} allowed"
-    if figures.decision == "passed":  # an event in this share of runs escapes one comparison in 20
+    if figures.decision == "passed":  # an event in this share of runs goes unseen in one comparison in 20
         unseen = 1 - 0.05 ** (1 / len(figures.new))
         sentence += f", as far as {len(figures.new)} runs show: not what happens in fewer than {unseen:.0%} of runs"
     if figures.unequal_conditions:
@@ -217,7 +218,7 @@ def _longer_waits(figures: ComparisonFigures) -> list[str]:
 
 
 def _explained(response: ComparedFigure, score: ComparedFigure, max_regression: float | None) -> bool:
-    """Return True if the score is about as much slower, and the response score is not alone above the limit."""
+    """Return True if the score is about as much slower, unless only the response score is surely above the limit."""
     if response.interval is None or score.interval is None or score.change != "slower":
         return False
     (low, high), (score_low, score_high) = response.interval, score.interval
@@ -232,13 +233,13 @@ def has_infinite(one: ComparedFigure) -> bool:
 
 
 def _time(name: str) -> tuple[str, str]:
-    """Return the words for a time that decides, and its driver in parentheses if there are several."""
+    """Return the words for a time, and its driver in parentheses if there are several."""
     driver, _, own = name.rpartition(": ")
     return own.lower() if own in (SCORE, RESPONSE_SCORE, DELIVERY) else own, f" ({driver})" if driver else ""
 
 
 def tone(comparison: Comparison) -> Tone:
-    """Return the rating of the verdict. It is never good if it rests on doubtful runs, or on no measurement."""
+    """Return the rating of the verdict. It is never good if runs are doubtful, or used the embedded server."""
     figures = comparison.figures
     changes = {one.change for one in figures.scores}
     less = {one.answered_less for one in figures.scores}
@@ -285,7 +286,7 @@ def _change(one: ComparedFigure, new: str, sure: str) -> str:
 
 
 def decisions_table(figures: ComparisonFigures, max_regression: float) -> Table:
-    """Return the decisions of `--max-regression` on the scores, and all others that have not passed."""
+    """Return the decisions by `--max-regression` on the scores, and all others that did not pass."""
     scores = {one.difference.name for one in figures.scores}
     return table_of(
         f"What decides: at most {100 * max_regression:g} % more time is allowed",
@@ -298,7 +299,7 @@ def decisions_table(figures: ComparisonFigures, max_regression: float) -> Table:
 
 
 def change_words(one: Decided) -> str | None:
-    """Return the interval of a ratio, or of a difference of shares; None if it is unknown."""
+    """Return the interval of a ratio, or of a difference between shares; None if it is unknown."""
     if one.low is None or one.high is None:
         return None
     if one.kind == "time":
@@ -320,7 +321,7 @@ def interval_words(one: ComparedFigure) -> str | None:
 
 
 def ratio_words(ratio: float | None) -> str:
-    """Format with three decimals; a ratio that is unknown or above 100 as `> 100`."""
+    """Format with three decimals, or as `> 100` if the ratio is above 100 or unknown."""
     if ratio is None or ratio > MOST_DETECTABLE:
         return f"> {MOST_DETECTABLE:g}"
     return f"{ratio:.3f}" if ratio >= 1 / MOST_DETECTABLE else f"< {1 / MOST_DETECTABLE:g}"

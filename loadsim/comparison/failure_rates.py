@@ -1,4 +1,4 @@
-"""Compare failure rates: a server that drops slow tasks otherwise looks faster.
+"""Compare failure rates: otherwise, a server that drops slow tasks would look faster.
 
 Times are compared only if both sides have about the same failure rate.
 """
@@ -16,7 +16,7 @@ from loadsim.statistics.comparison import one_critical_t
 
 MORE_SHARE = 0.01
 LEAST_MORE = 5
-"""A side has more failures if its rate is higher by more than this share, and by at least this number of tasks."""
+"""A side has more failures if its rate is higher by more than this share and at least this many tasks."""
 
 MOST_FREEDOM = 200
 """With this many degrees of freedom, Student's t is nearly normal."""
@@ -26,7 +26,7 @@ Side = Literal["base", "new"]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts of a task in one run: planned tasks, and those that failed, or did not begin or end."""
+    """A task's counts in one run: planned ones, and those that failed, or did not begin or end."""
 
     planned: float
     unanswered: float
@@ -34,7 +34,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class FailureRates:
-    """The counts of a task in the runs of two sides; `partial` if some runs do not have the task.
+    """A task's counts in the runs of both sides; `partial` if some runs do not have the task.
 
     `never` marks events that must not happen, such as lost mail.
     """
@@ -46,7 +46,7 @@ class FailureRates:
 
     @property
     def base_share(self) -> float:
-        """The failure rate of all runs of base: the share of planned tasks without a hit; 0 if none was planned."""
+        """The failure rate over all of base's runs: the share of planned tasks without a hit; 0 if none was planned."""
         return _share(self.base)
 
     @property
@@ -70,8 +70,8 @@ class FailureRates:
     def interval(self, alpha: float, stretch: float = 1.0) -> tuple[float, float] | None:
         """Return the interval of new - base at level 1 - `alpha`, by Welch's test of the runs' rates.
 
-        The variance between runs is at least that of tasks that fail independently. This part is known, and only the
-        rest costs degrees of freedom. `stretch` is that of `run_order`. None with a single run on a side.
+        The variance between runs is at least what it would be if tasks failed independently. This part is known, and
+        only the rest costs degrees of freedom. `stretch` is that of `run_order`. None with a single run on a side.
         """
         sides = [[run for run in side if run.planned] for side in (self.base, self.new)]
         runs = min(map(len, sides))
@@ -95,6 +95,6 @@ def _share(runs: Iterable[Counts]) -> float:
 
 
 def more_failures(tasks: Iterable[FailureRates]) -> Side | None:
-    """Return the side with more failures of some task: new if both have some, None if neither has."""
+    """Return the side with more failures of some task: new if that is true of both, None if of neither."""
     sides = {task.more for task in tasks}
     return "new" if "new" in sides else "base" if "base" in sides else None

@@ -17,7 +17,7 @@ from loadsim.report.document import Block, Cell, ColumnOf, Document, Item, Listi
 
 
 def describe_runs(runs: Sequence[RecordedRun]) -> Document:
-    """Return the report, with the runs ordered by their numbers of users."""
+    """Return the report, with the runs ordered by number of users."""
     runs = sorted(runs, key=lambda run: (run.figures.users, run.figures.run or "", run.place))
     names = names_of(runs)
     tones = [run.summary.tone for run in runs]
@@ -75,14 +75,14 @@ def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
 
 
 def _of_drivers(run: RecordedRun, time_ms: Callable[[DriverFigures], float | None]) -> Cell:
-    """Return the time of the only driver; list those of several, which must not be mixed."""
+    """Return the only driver's time; times of several drivers are listed, as they must not be mixed."""
     times = [*map(time_ms, run.figures.by_protocol.values())]
     listed = ", ".join("-" if time is None else f"{time:.1f}" for time in times) or None
     return _time(run, times[0] if len(times) == 1 else listed)
 
 
 def _time(run: RecordedRun, time: Cell) -> Cell:
-    """Return a time; those of an invalid run are not shown."""
+    """Return a time, unless the run is invalid: its times are not shown."""
     return "not shown" if run.summary.verdict.validity == "invalid" else time
 
 

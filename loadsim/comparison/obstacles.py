@@ -31,25 +31,25 @@ NOT_LOAD = frozenset(
         *("client.check_state", "client.source_addresses", "client.trace", "run.audit", "run.audit_allow"),
     )
 )
-"""Keys of a scenario that do not change its load, except `OF_SERVER`."""
+"""Scenario keys that do not change the load, except `OF_SERVER`."""
 
 FiguresOf = Mapping[str, Sequence[Figures]]
-"""The figures of the runs of each side."""
+"""The figures of each side's runs."""
 
 OF_DRIVERS = ("submission", "log_on", "plugins")
 """Header keys that may differ between drivers."""
 
 OF_LOAD = ("topology", "lists", "run", "client", "initialise", "mailbox")
-"""Keys of a scenario that determine its load."""
+"""Scenario keys that determine the load."""
 
 OF_SERVER = ("server.imap.ignore_capabilities", "server.smtp.connection")
 """Keys of the server that change the users' commands."""
 
 APART_SHARE = 0.1
-"""Machines count as busier if two sets of runs are at least this far apart, as a share of all cores."""
+"""Machines count as busier if the two sets of runs are at least this far apart, as a share of all cores."""
 
 STOLEN_APART_SHARE = 0.05
-"""This distance is enough for time taken by other guests of the hardware, which stops programs on all cores."""
+"""For time taken by other guests of the hardware, which stops programs on all cores, this distance is enough."""
 
 
 def check_distinct(runs: Sides) -> None:
@@ -67,9 +67,9 @@ def check_distinct(runs: Sides) -> None:
 
 
 def complaints(runs: Sides, across_drivers: bool = False) -> list[Finding]:
-    """Return the findings that forbid a comparison. Different loads are one, unless a differing key explains them.
+    """Return the findings that forbid a comparison. Different loads count as one, unless a differing key explains them.
 
-    With `across_drivers`, base and new may differ in their drivers, and in all that depends on these.
+    With `across_drivers`, base and new may differ in their drivers and in all that depends on them.
     """
     found = [
         finding(Code.COMPARED_INVALID, run.entry.path, why=_words(run.verdict.defects))
@@ -101,7 +101,7 @@ def _drivers(run: ComparedRun) -> str:
 
 
 def _difference(key: str, one: ComparedRun, another: ComparedRun) -> str | None:
-    """Return in words how the headers of two runs differ in a key; None if they do not."""
+    """Describe how the headers of two runs differ in a key; None if they do not."""
     values_of = [run.header.by_key().get(key) for run in (one, another)]
     if key == LIMITS:
         values_of = [
@@ -172,7 +172,7 @@ def _of_load(name: str) -> bool:
 
 
 def warnings_of(runs: Sides) -> list[Finding]:
-    """Return findings that make a comparison doubtful, in addition to `unequal_conditions`."""
+    """Return the findings, besides `unequal_conditions`, that make a comparison doubtful."""
     found = []
     if any(run.figures.embedded for run in of_both(runs)):
         found.append(finding(Code.EMBEDDED, "", Severity.WARNING))
@@ -237,7 +237,7 @@ def unequal_machines(sides: FiguresOf) -> list[Finding]:
     """Return findings if other guests of the hardware, or other programs, took more on one side.
 
     If the server shares the machine and no probe `host` ran, the server's part is unknown: the finding then counts all
-    programs. Sides whose runs overlap are equal.
+    programs. Sides whose ranges overlap count as equal.
     """
     stolen = _shares(sides, lambda figures: _most(machine.stolen_share for machine in figures.machines))
     others = _shares(sides, _others_share)
@@ -250,7 +250,7 @@ def unequal_machines(sides: FiguresOf) -> list[Finding]:
 
 
 def _shares(sides: FiguresOf, share_of: Callable[[Figures], float | None]) -> dict[str, list[float]]:
-    """Return the shares of each side's runs in rising order; nothing if the share of any run is unknown."""
+    """Return the shares of each side's runs in rising order; nothing if any run's share is unknown."""
     sorted_shares: dict[str, list[float]] = {}
     for side, of_side in sides.items():
         shares = [share for figures in of_side if (share := share_of(figures)) is not None]

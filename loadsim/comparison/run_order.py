@@ -11,14 +11,14 @@ from statistics import NormalDist
 import numpy as np
 
 CORRELATIONS = (0.3, 0.6, 0.9)
-"""Correlations of successive runs, besides 0, for which errors hold. Runs that are `n` apart have their nth power."""
+"""Correlations of successive runs, besides 0, for which error rates hold; between runs `n` apart, the nth power."""
 
 
 def stretch(began: Sequence[Sequence[str | None]]) -> float:
     """Return the factor by which Welch's test underestimates its standard error, at least 1.
 
-    `began` has the start times of each set, in ISO 8601. Runs that begin together count as taking turns, runs with
-    unknown times do not. Sets that take turns have a factor of 1.
+    `began` has the start times of each set, in ISO 8601. Runs that begin together count as taking turns; runs with
+    unknown times do not. If sets take turns, the factor is 1.
     """
     starts = [(start, number, side) for side, times in enumerate(began) for number, start in enumerate(times)]
     if all(start for start, _, _ in starts):
@@ -27,7 +27,7 @@ def stretch(began: Sequence[Sequence[str | None]]) -> float:
 
 
 def alternate(began: Sequence[Sequence[str | None]]) -> bool:
-    """Return True if each run follows one of the other set: after-effects of runs then favour the same side.
+    """Return True if each run follows one of the other set: a run's after-effects then always favour the same side.
 
     Runs that begin together follow no run. With a single run on a side, the result is False.
     """
@@ -55,6 +55,6 @@ def _stretch(is_base: tuple[bool, ...]) -> float:
 
 
 def stretched(p: float, factor: float) -> float:
-    """Return a one-sided p with its normal deviate divided by the factor of `stretch`."""
+    """Return a one-sided p after dividing its normal deviate by the factor of `stretch`."""
     normal = NormalDist()
     return normal.cdf(normal.inv_cdf(p) / factor) if 0 < p < 0.5 else p
