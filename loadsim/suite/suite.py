@@ -80,7 +80,7 @@ class CellFigures:
 
 
 def _no_score(cell: str, measured: Sequence[CampaignRun], overloaded: int) -> Finding | None:
-    """Return why a cell with these `measured` runs and this many `overloaded` ones has no mean score; None if it has one."""
+    """Return why a cell with these `measured` and `overloaded` runs has no mean score; None if it has one."""
     if overloaded:
         return finding(Code.CELL_OVERLOADED, cell, overloaded=overloaded, answered=len(measured) + overloaded)
     if not measured:
