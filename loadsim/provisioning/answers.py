@@ -31,7 +31,7 @@ _TABLE = (
     ("553", "MAIL", Code.MAIL_FORBIDDEN),
     ("7", _ANY_MAIL, Code.MAIL_FORBIDDEN),
 )
-"""Response codes, the commands after which they have this meaning ("": any; LIST: RCPT of a list), and the finding.
+"""Response codes, the commands after which they mean this ("": any; LIST: RCPT of a list), and the finding.
 
 Codes are IMAP's (RFC 5530 section 3, RFC 4469, RFC 7889, RFC 9051 section 7.1), SMTP's enhanced codes (RFC 3463 section
 3, RFC 7505, IANA's registry) in full, as subject and detail, or as subject alone, and SMTP's basic codes (RFC 5321
@@ -51,7 +51,7 @@ _ENHANCED = re.compile(r"[245]\d\d[ -]([245]\.((\d{1,3})\.[1-9]\d{0,2}))\b")
 
 
 def meaning(failure: TaskFailed, sender: str = "", recipient: str = "", to_list: bool = False) -> Finding:
-    """Return the meaning of a task's failure, by the code of the server's answer."""
+    """Return the meaning of a task's failure, according to the code in the server's answer."""
     values = {
         "answer": str(failure),
         "sender": sender or "its address",

@@ -1,4 +1,4 @@
-"""The folders of a check in an account, and the manifest that names them."""
+"""A check's folders in an account, and the manifest that names them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from loadsim.provisioning.initialise import delete_empty
 from loadsim.provisioning.inspect import inspect_mailbox
 
 NEWEST = 200
-"""A check looks for its messages among this many of the newest in a folder."""
+"""A check looks for its messages among this many of the newest ones in a folder."""
 
 
 @dataclass(slots=True)
 class CheckPlace:
     """An account's mailbox in a check: the check's folders, and the manifests as they were before.
 
-    `foreign` counts the messages of each folder that are not loadsim's: others may use the account. `held` counts the
-    messages of each folder to which the check is about to add some.
+    `foreign` counts the messages in each folder that are not loadsim's: others may use the account. `held` counts the
+    messages in each folder to which the check is about to add some.
     """
 
     account: Account
@@ -38,7 +38,7 @@ class CheckPlace:
 
 
 async def make_folders(places: list[CheckPlace], account: Account, mailbox: Provisioning) -> None:
-    """Create the folders that the tasks need and the account lacks; before that, add the account to `places`.
+    """Create the folders that tasks need and that are missing; before that, add the account to `places`.
 
     Raises `ConfigError` if another process uses the account, or another user of the scenario has the same mailbox.
     """
@@ -84,7 +84,7 @@ async def count_messages(mailbox: Provisioning, folders: Iterable[str]) -> dict[
 
 
 async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisioning, existing: Sequence[str]) -> None:
-    """Delete the folders that the check created, if they are empty, and put the manifest back as it was.
+    """Delete the folders that the check created, if empty, and put the manifest back as it was.
 
     Raises `AccountTaken` if another process has used the account meanwhile.
     """

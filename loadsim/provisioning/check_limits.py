@@ -1,4 +1,4 @@
-"""The offer and the limits of a server, compared with what a scenario needs."""
+"""A server's features and limits, compared with what a scenario needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAPABILITIES = (
     *("IDLE", "MOVE", "UIDPLUS", "LITERAL+", "SPECIAL-USE", "NAMESPACE", "UNSELECT", "CONDSTORE", "LIST-STATUS"),
     *("MULTIAPPEND", "QUOTA"),
 )
-"""IMAP capabilities that loadsim uses if a server offers them; SASL-IR is left out: it matters before the log-on."""
+"""IMAP capabilities that loadsim uses if a server offers them; SASL-IR, used only to log on, is left out."""
 
 EXTENSIONS = ("PIPELINING", "SIZE", "8BITMIME")
 """SMTP extensions that loadsim uses if a server offers them."""
@@ -86,13 +86,13 @@ def limits(workload: Workload, places: Sequence[CheckPlace], smtp_offer: ServerO
         if service is not None and (limit := service.limit(name)) is not None:
             sizes.append(of_size(name, limit, planned))
     quotas = [_of_quota(workload, place.account, quota) for place in places for quota in place.quotas]
-    if not quotas and offer.features:  # MAPI states no capabilities
+    if not quotas and offer.features:  # MAPI announces no capabilities
         quotas.append(Observation("quota", "none stated" if "QUOTA" in offer.features else "not offered"))
     return [*{(seen.subject, seen.seen): seen for seen in (*sizes, *quotas)}.values()]
 
 
 def sends_to_lists(workload: Workload) -> bool:
-    """Return whether a scenario has lists, and a profile that sends mail to them."""
+    """Return True if a scenario has lists, and a profile that sends mail to them."""
     planned = any(group.profile.new_mail.list_chance for group in workload.scenario.topology)
     return planned and len(workload.population.lists) > 0
 

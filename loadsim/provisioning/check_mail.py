@@ -1,4 +1,4 @@
-"""A check of a server under way: what it has seen so far, and its mail to users and lists."""
+"""A server check under way: what it has seen so far, and its mail to users and lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from loadsim.provisioning.sessions import accounts_on_server, all_done, name_of,
 from loadsim.scenario.workload import Workload
 
 POLL_S = 0.25
-"""The interval between two lists of an Inbox until an accepted message is there."""
+"""The interval between listings of an Inbox until an accepted message is there."""
 
 CHANGED = frozenset(map(str.lower, RESET_FLAGS))
 
@@ -33,7 +33,7 @@ LEFT_OUT_S = 3.0
 
 @dataclass(slots=True)
 class Check:
-    """A check under way. `server` and `mail` grow."""
+    """A check under way; `server` and `mail` grow as it proceeds."""
 
     workload: Workload
     services: Services
@@ -50,14 +50,14 @@ class Check:
     replies: int = 0
     """Automatic replies to messages of the check, which were removed."""
     overdue: set[str] = field(default_factory=set)
-    """The ids of messages that were waited for, and did not arrive."""
+    """The ids of messages that were awaited, but did not arrive."""
     others: set[int] = field(default_factory=set)
-    """The users whose Inbox is not theirs alone, or whose mail has other headers than were sent."""
+    """The users whose Inbox is not theirs alone, or whose mail arrives with altered headers."""
 
     state_completed: bool = False
     """Two sessions have tried each rule about the state of a session."""
     removed: Sequence[str | ConfigError] = ("all that this check put into the accounts",)
-    """For each account what may remain there, or the failure to remove it."""
+    """For each account: what may remain there, or the failure to remove it."""
     began_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -67,7 +67,7 @@ class Check:
 
     @property
     def own(self) -> list[CheckPlace]:
-        """The places whose mailbox has no other users, as far as its Inbox shows."""
+        """The places whose mailboxes have no other users, as far as their Inboxes show."""
         return [place for place in self.places if not place.foreign]
 
     @property
@@ -131,14 +131,14 @@ async def find_others(check: Check) -> None:
 
 
 def fair(check: Check, ended: bool, seen: Observation) -> Observation:
-    """Return what was seen, without its finding if others may use its mailboxes, or if the check ended before that."""
+    """Return what was seen, without the finding if others may use the mailboxes, or if the check ended early."""
     if seen.finding is None or not seen.users or not (ended or check.others.intersection(seen.users)):
         return seen
     return replace(seen, seen=f"not judged: {seen.seen}", finding=None)
 
 
 async def check_mail(check: Check) -> None:
-    """Report arrivals and altered mail, then send one message to the smallest list."""
+    """Report arrivals and altered mail, then send a message to the smallest list."""
     arrivals = [arrival for task in check.tasks for arrival in task.arrivals]
     if arrivals:
         check.mail.append(_arrived(arrivals))
@@ -164,9 +164,9 @@ def _arrived(arrivals: Sequence[Arrival]) -> Observation:
 
 
 async def _list(check: Check) -> None:
-    """Send one message to the smallest list, as a member, wait until all members have it, and remove it there.
+    """Send a message to the smallest list, as a member; wait until all members have it, and remove it there.
 
-    A list may leave out the sender; a run then does not expect these copies.
+    A list may leave out the sender; a run then expects no such copies.
     """
     lists = check.workload.population.lists
     if not sends_to_lists(check.workload):
@@ -193,7 +193,7 @@ async def _list(check: Check) -> None:
     times: dict[int, float] = {}
 
     def only_sender_lacks(passed_s: float) -> bool:
-        """Return whether, this long after the others, only the sender has no copy."""
+        """Return True if, this long after the others, only the sender has no copy."""
         lacking = {account.number for account in accounts} - times.keys()
         return lacking == {sender.number} and time.monotonic() - since > max(times.values(), default=0.0) + passed_s
 

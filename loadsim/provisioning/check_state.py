@@ -26,13 +26,13 @@ from loadsim.provisioning.sessions import NullObserver, preparing_driver
 ROUNDS = 3
 
 KINDS = ("ups1K", "ups2K", "ups4K")
-"""The kinds of the messages, whose texts differ in size."""
+"""The kinds of the messages; their texts differ in size."""
 
 WHOLE = Part("", "message/rfc822", 0)
 """The whole message: the driver compares its bytes with RFC822.SIZE."""
 
 NOT_OF_SERVER = {"\\recent", *map(str.lower, RESET_FLAGS)}
-"""Flags that are no keywords of the server's own."""
+"""Flags that are not the server's own keywords."""
 
 
 class _Watcher(NullObserver):
@@ -47,9 +47,9 @@ class _Watcher(NullObserver):
 
 
 async def try_state(check: Check) -> bool:
-    """Change messages of the check in the Inbox and in its folder, and list them in both sessions.
+    """Change the check's messages in the Inbox and in its folder, and list them in both sessions.
 
-    Return False if the server refuses a part of that.
+    Return False if the server refuses any of that.
     """
     place, moving, watching = check.own[0], _Watcher(), _Watcher()
     driver = open_driver(preparing_driver(check.services), check.services)
@@ -58,7 +58,7 @@ async def try_state(check: Check) -> bool:
         await acts.log_on()
         try:
             await watches.log_on()
-        except TaskFailed as failure:  # users of the scenario may need one session only
+        except TaskFailed as failure:  # the scenario's users may need only one session
             check.server.append(Observation("state", f"without a second session of one account: {failure}"))
             return False
         for mailbox in (acts, watches):
@@ -76,7 +76,7 @@ async def try_state(check: Check) -> bool:
             delivered_keywords=_keywords(check, delivered.values()),
             appended_keywords=_keywords(check, [held[ref] for ref in held.keys() - delivered.keys()]),
         )
-        lasting = acts.offer.permanent_flags  # once the Inbox had mail: Dovecot 2.4.5 adds its keywords then
+        lasting = acts.offer.permanent_flags  # after the Inbox had mail: that is when Dovecot 2.4.5 adds its keywords
         check.facts = replace(check.facts, copyuid=place_of_copyuid(moving.lines), permanent_flags=lasting)
         for mailbox in (acts, watches):
             await mailbox.log_off()
@@ -135,7 +135,7 @@ async def _try_once(
     put = [await acts.part(ref, WHOLE) for ref in refs]
     await acts.flag(refs, Flag.SEEN)
     await watch(INBOX)
-    # Copy and move it, while the other session waits in IDLE.
+    # Copy and move it while the other session is in IDLE.
     await watches.watch()
     await acts.copy(refs, folder)
     await acts.move(refs[:-1], folder)
@@ -155,7 +155,7 @@ async def _try_once(
 
 
 def place_of_copyuid(lines: Iterable[bytes | int]) -> str:
-    """Return the place of COPYUID in the answer to the last MOVE of kept lines; "" without one."""
+    """Return where COPYUID stands in the answer to the last MOVE among these lines; "" if nowhere."""
     text = b"\0".join(b"" if isinstance(line, int) else line for line in lines).upper()
     moves = [command for command in text.split(b"\0\0") if b" UID MOVE " in command]
     if not moves:
@@ -167,7 +167,7 @@ def place_of_copyuid(lines: Iterable[bytes | int]) -> str:
 
 
 def _keywords(check: Check, stored: Iterable[Stored]) -> tuple[str, ...] | None:
-    """Return the keywords that the server has set on messages of the check; None if there are none of these."""
+    """Return the keywords that the server has set on the check's messages; None if there are no such messages."""
     own = [message for message in stored if message.tag is not None and message.tag.run == check.post.run_id]
     return None if not own else tuple(sorted({flag for message in own for flag in message.flags} - NOT_OF_SERVER))
 
@@ -181,10 +181,10 @@ def _compare(check: Check, place: CheckPlace, put: Counter[bytes], listed: Count
 
 
 def state_of(checks: StateChecks, others: Sequence[int] = (), completed: bool = True) -> Iterator[Observation]:
-    """Yield a finding for each rule that the server's responses break, or why there is none.
+    """Yield a finding for each rule that the server's responses break, or say why there is none.
 
-    `completed`: two sessions have tried each rule. People may use the mailboxes of the users `others` and change what
-    sessions know, so the server is not accused there.
+    `completed`: two sessions have tried each rule. Other people may use the mailboxes of the users `others` and change
+    what sessions know, so the server is not blamed there.
     """
     broken = [violation for violation in checks.violations.values() if violation.user not in others]
     for violation in broken:

@@ -1,7 +1,7 @@
-"""The tasks of one user, each done once in a real session, with the check's own messages only.
+"""The tasks of one user, each done once in a real session, using only the check's own messages.
 
-An engine runs the user, as in a run. In place of the scenario's plan, `TaskCheck` has each planned task once. It also
-is the engine's control: it delays the common start until three messages have reached the user's Inbox.
+An engine runs the user, as in a run. In place of the scenario's plan, `TaskCheck` has each planned task once. It is
+also the engine's control: it delays the common start until three messages have reached the user's Inbox.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from loadsim.users.tasks import LOGON, SAVE_SENT, SYNC, TASKS, Outgoing, Read, T
 from loadsim.users.user import IDLE
 
 SMALL = "ups1K"
-"""The kind of a check's messages, except those with an attachment."""
+"""The kind of the check's messages, except those with an attachment."""
 
 POLL_S = 1.0
 """The interval between two requests for mail that the server has not announced."""
@@ -52,7 +52,7 @@ ANSWERS = {
 
 
 class CheckWorkload(Workload):
-    """A workload that ends with the check, and whose users have one folder: the check's own."""
+    """A workload that ends with the check; its users have one folder, the check's own."""
 
     def __init__(self, scenario: Scenario, folder: str) -> None:
         super().__init__(scenario)
@@ -64,7 +64,7 @@ class CheckWorkload(Workload):
 
 
 class OwnMail:
-    """A mailbox in which only the messages of one check are listed; all else is the driver's `ports.Mailbox`.
+    """A mailbox that lists only one check's messages, but is otherwise the driver's `ports.Mailbox`.
 
     So no task can touch another message. `seen` has the messages that were listed in the Inbox, by id.
     """
@@ -99,9 +99,9 @@ class OwnMail:
 
 @dataclass(slots=True)
 class Post:
-    """The mail of a check: the ids of its messages that were accepted for each user, and of those that arrived.
+    """A check's mail: the ids of its messages that were accepted for each user, and of those that arrived.
 
-    `altered` has message, user and folder of each part whose bytes are not those that were sent.
+    `altered` has the message, user and folder of each part whose bytes differ from those sent.
     """
 
     workload: Workload
@@ -120,7 +120,7 @@ class Post:
         answers: tuple[Header, Flag, str] | None = None,
         attachment: Attachment | None = None,
     ) -> Outgoing:
-        """Return a message to these users at their addresses; with `answers`, an answer to that message."""
+        """Return a message to these users at their addresses; with `answers`, a reply to that message."""
         self._last += 1
         message_id = f"c{sender.number}.{self._last}"
         addresses = list(dict.fromkeys(to.values()))
@@ -152,10 +152,10 @@ class Arrival:
 
 
 class TaskCheck(StandaloneControl):
-    """Has an engine do the planned tasks of one user with one driver, whose `name` includes that of its mail program.
+    """Has an engine do one user's planned tasks with one driver, whose `name` includes the mail program's.
 
     It is also the engine's control, and its `run_log.RunLog`, which keeps no measurements: a check is not a run.
-    `folder` is the check's own. A message may take `wait_s`. `tried` and `arrivals` grow.
+    `folder` is the check's own. A message may take `wait_s`. `tried` and `arrivals` grow as the check proceeds.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class TaskCheck(StandaloneControl):
             self.user.calendar = MailboxCalendar(self.user.mailbox)
 
     async def run(self) -> None:
-        """Do each planned task once. A failure is kept; without a session, the rest is left out."""
+        """Do each planned task once. Failures are kept; once there is no session, the rest is left out."""
         try:
             await self._engine.run()
         finally:
@@ -214,7 +214,7 @@ class TaskCheck(StandaloneControl):
     async def common_start(self) -> int:
         """Wait for the messages that the tasks need. Return the common start."""
         self._received = await self._receive()
-        self._mail.watches = False  # IDLE between tasks, and its end in the next one, would depend on others' mail
+        self._mail.watches = False  # otherwise, IDLE between tasks would depend on other people's mail
         return await super().common_start()
 
     def stop_waiting(self) -> None:
@@ -242,7 +242,7 @@ class TaskCheck(StandaloneControl):
         return [self._mail.seen[message] for message in ids]
 
     async def _listed(self, message: str) -> bool:
-        """Wait until the user has listed a message. Without an announcement, they list the Inbox each `POLL_S`."""
+        """Wait until the user has listed a message. Without an announcement, they list the Inbox every `POLL_S`."""
         since = time.monotonic()
         pause_s, announced = FIRST_POLL_S, True
         while message not in self._mail.seen:
@@ -262,7 +262,7 @@ class TaskCheck(StandaloneControl):
 
     @property
     def _attached(self) -> str | None:
-        """The kind of the profile's messages that has an attachment; None if none has, or none is loaded."""
+        """The kind of the profile's messages with an attachment; None if there is none, or none is loaded."""
         kinds = (kind for kind, weight in self.user.profile.messages.items() if weight and KINDS[kind].attached)
         return next(kinds, None) if self.planned & {"LOAD ATTACHMENT", "FORWARD"} else None
 
@@ -297,7 +297,7 @@ class TaskCheck(StandaloneControl):
         return (yield Step(TASKS.get(task) or self.user.host.plugin_tasks[task], about))
 
     def _send(self, task: str, about: Any = None, answers: tuple[Header, Flag, str] | None = None) -> Steps:
-        """Send a message to the partner, as new mail or as an answer, if that is planned."""
+        """Send a message to the partner, as new mail or as a reply, if that is planned."""
 
         def compose(_: UserMail, fetched: Any) -> Outgoing:
             attachment = fetched[1] if TASKS[task].fetch is not None else None

@@ -1,7 +1,8 @@
-"""Removal of loadsim's messages and folders from the accounts of a scenario, and of nothing else.
+"""Remove loadsim's messages and folders from a scenario's accounts, and nothing else.
 
 Messages with loadsim's tag are removed, and delivery reports that return such messages. Then the folders that the
-account's manifest names are deleted if they are empty. Other people's messages are not touched, and keep their folder.
+account's manifest names are deleted if they are empty. Other people's messages are not touched, and neither is a folder
+that holds any.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from loadsim.scenario.scenario import Scenario
 class Cleaned:
     """Messages and folders removed from one account (or to be removed), and the foreign mail that stays, by folder.
 
-    The manifest counts as a message, its folder as a folder. `failure` is the error that ended the visit early, or "".
+    The manifest also counts as a message, and its folder as a folder. `failure` is the error that ended the visit
+    early, or "".
     """
 
     account: Account
@@ -60,10 +62,11 @@ async def clean(scenario: Scenario, services: Services, dry_run: bool, progress:
 
 
 async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) -> Cleaned:
-    """Clean one mailbox, which must be logged on. The manifest is removed last: if interrupted, a second run needs it.
+    """Clean one mailbox, which must be logged on. The manifest is removed last: after an interruption, a second run
+    needs it.
 
-    Folders that loadsim created are not listed if they are unchanged since their state was recorded. Those that hold
-    only our messages are deleted with them.
+    Folders that loadsim created are not listed if unchanged since their state was recorded. Those that hold only our
+    messages are deleted with them.
     """
     state = await inspect_mailbox(account, mailbox, trusted=lambda record: True)
     messages = {name: folder.ours for name, folder in state.folders.items() if folder.ours}
@@ -96,7 +99,7 @@ async def _expunge_own(account: Account, mailbox: Provisioning, name: str, folde
 
 
 async def _delete_unchanged(mailbox: Provisioning, folder: str, state: MailboxState) -> bool:
-    """Delete a folder of ours if STATUS, sent just before, is the same as before the inspection."""
+    """Delete a folder of ours if STATUS, sent just before, still answers as it did before the inspection."""
     before = state.status[folder]
     if before is None or before.messages != state.folders[folder].ours or await mailbox.folder_status(folder) != before:
         return False
@@ -137,7 +140,7 @@ async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
 
 
 def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
-    """Return the totals in one line. Accounts that failed are counted separately: their contents are unknown."""
+    """Return the totals as one line. Accounts that failed are counted separately: their contents are unknown."""
     failed = sum(bool(result.failure) for result in cleaned)
     read = len(cleaned) - failed
     messages = sum(sum(result.messages.values()) for result in cleaned)

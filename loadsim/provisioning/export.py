@@ -46,7 +46,7 @@ def _password(password: str) -> str:
 
 
 def dovecot_users(accounts: Iterable[Account]) -> str:
-    """Return a Dovecot userdb `passwd-file`: a line for each login, and for each address that differs from it.
+    """Return a Dovecot userdb `passwd-file`: a line for each login, and for each address that is not the login.
 
     Delivery (LMTP) looks up the address; `userdb_user=` maps it to the login's mailbox.
     """
@@ -136,8 +136,8 @@ def export(
 ) -> tuple[Path, ...]:
     """Write the tables in one of `FORMATS` into `directory`, which is created if missing. Return the files.
 
-    Files with passwords are readable by their owner only. Raises `ConfigError`, and writes nothing, if the passwords
-    are not the accounts' own, if a file exists with other contents, or if the directory is not writable.
+    Only their owner can read files with passwords. Raises `ConfigError`, and writes nothing, if the passwords are not
+    the accounts' own, if a file exists with other contents, or if the directory is not writable.
     """
     files = _MAKERS[layout](accounts, lists)
     secret = any(mode == SECRET for _, mode in files.values())

@@ -1,7 +1,7 @@
 """The hold on accounts: the manifest in the first account names the process that uses them, and keeps others out.
 
 If two processes write their names at the same time, the first message wins. A hold expires unless it is renewed: a
-process that crashed on another machine must not block the accounts for ever. On this machine, a crash is noticed. The
+process that crashed on another machine must not block the accounts forever. On this machine, a crash is noticed. The
 last process stays named, so that an audit can tell if its run was the last to use the accounts.
 """
 
@@ -23,7 +23,7 @@ from loadsim.provisioning.sessions import Progress, name_of, visit
 RENEW_S = LEASE_S / 3
 
 CHANGE_LIMIT_S = 10.0
-"""The time limit for renewing or releasing a hold: the server may be down, and the hold then expires by itself."""
+"""The time limit for renewing or releasing a hold: if the server is down, the hold expires by itself."""
 
 
 class Hold:
@@ -45,11 +45,11 @@ class Hold:
         self.failure: str | None = None
 
     async def take(self, create: bool, after: bool) -> None:
-        """Write the hold; if the account has no manifest, only with `create`. Raises `AccountTaken`.
+        """Write the hold; an account without a manifest gets one only with `create`. Raises `AccountTaken`.
 
-        `after`: the accounts must have been used last by the same run.
+        `after`: this same run must have been the last to use the accounts.
 
-        An account that fails has no hold; the work on it will report the failure.
+        If an account fails, there is no hold; the work on it will report the failure.
         """
 
         async def work(account: Account, mailbox: Provisioning) -> None:
@@ -82,7 +82,7 @@ class Hold:
             await self.renew()
 
     async def renew(self, limit_s: float | None = CHANGE_LIMIT_S) -> None:
-        """Renew the hold, or notice that it is lost; if `limit_s` is None, only the visit's own limit applies."""
+        """Renew the hold, or notice its loss; if `limit_s` is None, only the visit's own limit applies."""
         await self._replace(replace(self._holder, until_s=Holder.this("").until_s), limit_s)
 
     async def release(self) -> None:
@@ -91,7 +91,7 @@ class Hold:
         self._held = False
 
     def noting(self, progress: Progress) -> Progress:
-        """Return a `progress` that also notes when a step begins to change mailboxes."""
+        """Wrap `progress` so that it also notes when a step begins to change mailboxes."""
 
         def noted(step: str, done: int, total: int) -> None:
             self.used |= step != INSPECT
@@ -157,7 +157,7 @@ async def held(
     create: bool = True,
     after: bool = False,
 ) -> AsyncIterator[Hold]:
-    """Hold accounts for the block; `work` is the command, `run` its run. Raises `AccountTaken`.
+    """Hold accounts during the block; `work` is the command, and `run` its run. Raises `AccountTaken`.
 
     For `create` and `after`, see `Hold.take`.
     """

@@ -14,11 +14,11 @@ from typing import Annotated, Self
 from loadsim.documents.typed import Within, Wrong, closed
 
 LEASE_S = 1800
-"""A holder that has not renewed its hold for this long is taken to have crashed."""
+"""A holder that has not renewed its hold for this long is presumed to have crashed."""
 
 
 def _line(text: str) -> str:
-    """Check a text that errors quote: one line, no longer than an address may be (RFC 5321 section 4.5.3.1)."""
+    """Check a text that errors will quote: one line, no longer than an address may be (RFC 5321 section 4.5.3.1)."""
     if not text.isprintable() or len(text) > 320:
         raise Wrong("a line", text)
     return text
@@ -45,7 +45,7 @@ class Holder:
 
     @classmethod
     def this(cls, work: str, run: str = "") -> Self:
-        """Return this process, beginning this work now."""
+        """Describe this process as the holder, starting this work now."""
         now_s = int(time.time())
         return cls(work, socket.gethostname(), identity(os.getpid()), now_s, now_s + LEASE_S, run)
 

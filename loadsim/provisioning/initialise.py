@@ -1,7 +1,7 @@
 """Preparation: bring each mailbox of a scenario to its exact start state, removing only loadsim's own mail.
 
-All accounts are inspected first: an error in one is raised before anything changes in another. Then the mailboxes that
-differ are changed, in steps that a second run can finish after an interruption.
+All accounts are inspected first, so an error in one is raised before anything changes in another. Then the mailboxes
+that differ are changed, in steps that a second run can finish after an interruption.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from loadsim.scenario.workload import Workload
 
 BATCH_MESSAGES = 100
 BATCH_BYTES = 4 * 1024 * 1024
-"""The most bytes appended to a folder at a time: this bounds the memory of a process with many sessions."""
+"""The most bytes appended to a folder at a time: this limits the memory of a process with many sessions."""
 
 INSPECT = "inspect"
 INITIALISE = "initialise"
@@ -85,7 +85,7 @@ class Initialised:
 
 @cache
 def _content_sources() -> str:
-    """Return the digest of the code and data from which messages are made."""
+    """Return the digest of the code and data that messages are made from."""
     return sources_digest(Path(content.__file__).parent)
 
 
@@ -107,7 +107,7 @@ class StoredState:
         return digest.hexdigest()
 
     def digest(self, user: int, path: Callable[[str], str] = str) -> str:
-        """Return SHA-256 of everything that determines the start state of one mailbox, in hexadecimal.
+        """Return the SHA-256 of everything that determines one mailbox's start state, in hexadecimal.
 
         `path` returns a folder's path on the server: messages in "Sent" are in the right place only if that is the
         folder for sent mail.
@@ -117,11 +117,11 @@ class StoredState:
         return sha256(" ".join(parts).encode()).hexdigest()
 
     def folders(self, user: int) -> dict[str, int]:
-        """Return the folders that a mailbox must have, with their numbers of messages."""
+        """Return the folders that a mailbox must have, each with its number of messages."""
         return {INBOX: 0, SENT_ITEMS: 0, DELETED_ITEMS: 0, CALENDAR: 0} | self._workload.start_state(user)
 
     def messages(self, user: int, folder: str, begin: int = 0) -> Iterator[NewMessage]:
-        """Yield the messages of a folder in order, from index `begin` on."""
+        """Yield a folder's messages in order, from index `begin` on."""
         scenario = self._workload.scenario
         for index in range(begin, self.folders(user).get(folder, 0)):
             initial = self._workload.initial(user, folder, index)
@@ -158,10 +158,11 @@ class FolderChange:
 
 
 async def change_folder(own: Sequence[Stored], wanted: Iterable[NewMessage], count: int) -> FolderChange:
-    """Return the changes for a folder that holds our messages `own`, in order, and needs the `count` wanted ones.
+    """Return the changes for a folder that holds `own`, our messages in order, and needs the `count` wanted ones.
 
-    The order matters: it decides which message is processed or browsed first. IMAP only adds at the end, so the
-    longest prefix of the wanted messages that is present in order is kept. Yields to the event loop in between.
+    The order matters: it decides which message is processed or browsed first. IMAP can only add at the end, so what is
+    kept is the longest run of wanted messages, from the first on, that is there in order. Yields to the event loop in
+    between.
     """
     remove: list[MessageRef] = []
     reflag: dict[tuple[Flag, ...], list[MessageRef]] = {}
@@ -198,7 +199,7 @@ class MailboxChange:
 
 
 async def change_mailbox(state: MailboxState, start: StoredState, user: int, from_scratch: bool) -> MailboxChange:
-    """Return the changes for a mailbox in this state; with `from_scratch`, none of our messages is kept."""
+    """Return the changes for a mailbox in this state; with `from_scratch`, none of our messages are kept."""
     wanted = start.folders(user)
     changes: dict[str, FolderChange] = {}
     for name in dict.fromkeys((*wanted, *state.folders)):
@@ -236,8 +237,8 @@ async def inspect(
     """Inspect the mailboxes of these users (None: all), and change nothing.
 
     `mode` selects the mailboxes to change, as for `initialise`; `auto` includes those without a record of their start
-    state. Raises `ConfigError` if a visit fails, an account holds foreign mail, or a mailbox that will not be changed
-    lacks folders that users need.
+    state. Raises `ConfigError` if a visit fails, an account holds foreign mail, or folders that users need are missing
+    from a mailbox that will not be changed.
     """
     accounts = accounts_on_server(workload.scenario, users)
     start = StoredState(workload)
@@ -260,7 +261,7 @@ async def inspect(
 
 
 def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Account, MailboxState]]) -> None:
-    """Raise `ConfigError` if mailboxes lack folders that tasks need: the server's, and one of the user's own."""
+    """Raise `ConfigError` if mailboxes are missing folders that tasks need: the server's, and one of the user's own."""
     lacking = []
     for account, state in mailboxes:
         wanted = start.folders(account.number)
@@ -283,7 +284,7 @@ async def restore(
 ) -> Initialised:
     """Bring the inspected mailboxes to their start state.
 
-    Raises `ConfigError`, with the first account that failed, after all others are finished.
+    Raises `ConfigError` for the first account that failed, once all others are finished.
     """
     start = StoredState(workload)
 
@@ -302,8 +303,8 @@ async def initialise(
     `auto` changes only what differs, `always` removes all our mail and writes it again, `never` changes nothing. The
     start state's digest covers all mailboxes, including those that other clients prepare.
 
-    Raises `ConfigError`, before any change, if a log-on fails, an account holds foreign mail, or, with `never`, lacks
-    folders that users need. A later `ConfigError` names an account that could not be finished.
+    Raises `ConfigError`, before any change, if a log-on fails, an account holds foreign mail or, with `never`, is
+    missing folders that users need. A later `ConfigError` names an account that could not be finished.
     """
     inspected = await inspect(workload, services, mode, progress, users)
     return await restore(workload, services, mode, inspected, progress)
@@ -315,7 +316,7 @@ def start_state_after(workload: Workload, mode: str) -> str | None:
 
 
 def total(done: Sequence[Initialised]) -> Initialised:
-    """Return the sum of the counts. All must have the same start state."""
+    """Return the sum of the counts, which must all have the same start state."""
     counts = [field.name for field in fields(Initialised) if field.type == "int"]
     summed = {name: sum(getattr(counted, name) for counted in done) for name in counts}
     return Initialised(**summed, start_state=done[0].start_state if done else None)

@@ -19,7 +19,7 @@ from loadsim.provisioning.manifest import Manifest, Record, names_in, record_in
 from loadsim.provisioning.sessions import name_of
 
 _REPORTERS = ("mailer-daemon", "postmaster", "microsoftexchange")
-"""Prefixes of the local parts that send delivery reports."""
+"""Prefixes of local parts that send delivery reports."""
 
 _STATUS_TYPES = frozenset({"message/delivery-status", "message/global-delivery-status"})
 """Content types of a report's delivery status (RFC 3464 section 2, RFC 6533 section 3)."""
@@ -39,7 +39,7 @@ _FOLD = re.compile(r"\r?\n(?=[ \t])")
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """The messages of one folder: our own in order, and the number of foreign ones.
+    """The messages in one folder: our own in order, and the number of foreign ones.
 
     `recorded` is None if the folder was listed. Otherwise it is the number of our messages in a record that is still
     true, and `own` is empty.
@@ -73,13 +73,13 @@ class MailboxState:
 
     @property
     def foreign(self) -> dict[str, int]:
-        """The number of foreign messages by folder, without folders that have none."""
+        """The number of foreign messages by folder; folders without any are left out."""
         return {name: folder.foreign for name, folder in self.folders.items() if folder.foreign}
 
     def holds(self, digest: str) -> bool:
         """Return True if nothing has changed since the mailbox was in the start state with this digest.
 
-        Without `modseq`, flags may have changed outside the Inbox, whose flags were listed.
+        Without `modseq`, flags may have changed, except in the Inbox, whose flags were listed.
         """
         record = None if self.shared else record_in(self.manifests)
         contents = {name: status for name, status in self.status.items() if name != manifest.FOLDER}
@@ -127,7 +127,7 @@ async def list_own(account: Account, mailbox: Provisioning, folder: str) -> tupl
 
 
 async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> bool:
-    """Return True if a message is ours. Only likely delivery reports and automatic replies are fetched."""
+    """Return True if a message is ours. Only probable delivery reports and automatic replies are fetched."""
     if message.tag is not None:
         return vouched(message.tag, message.sender, message.message_id, account.domain)
     return await bounce_status(account, mailbox, message) is not None
@@ -155,7 +155,7 @@ async def bounce_status(account: Account, mailbox: Provisioning, message: Stored
 async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> bool:
     """Return True if a message is a delivery report (RFC 6522, RFC 3464) that returns a message of ours, or its header.
 
-    Text that quotes a header does not count: people quote, too.
+    Text that quotes a header does not count: people quote headers, too.
     """
     structure = await mailbox.structure(ref)
     parts: Sequence[Part] = (*((structure.text,) if structure.text else ()), *structure.attachments)
@@ -181,7 +181,7 @@ _WHOLE = Part("HEADER", "text/rfc822-headers", 0)
 
 
 async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping[str, str]:
-    """Fetch a header. Return its fields by lower-case name, without repeated and overlong fields."""
+    """Fetch a header. Return its fields by lower-case name, except repeated and overlong ones."""
     if part.size_bytes > LARGEST_HEADER_BYTES:
         return {}
     try:
@@ -204,7 +204,7 @@ async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping
 
 
 def refuse_foreign(states: Sequence[tuple[Account, MailboxState]]) -> None:
-    """Raise `ConfigError` if any of these mailboxes holds foreign mail, or belongs to another user, too."""
+    """Raise `ConfigError` if any of these mailboxes holds foreign mail, or also belongs to another user."""
     for account, state in states:
         if state.shared:
             raise manifest.shared_by_users(account)

@@ -35,17 +35,17 @@ FOLDER = "LoadSim"
 KIND = "manifest"
 
 LARGEST_BYTES = 1 << 20
-"""The largest body that is read: enough for about 70,000 names such as "Folder 01"."""
+"""The largest body that is read; it has room for about 70,000 names such as "Folder 01"."""
 
 _DATE_US = 1_761_955_200_000_000
 """2025-11-01 00:00 UTC: constant, so that a manifest depends only on account, names and key."""
 
 _PURPOSE = b"loadsim manifest 1\n"
-"""Prefix of the signed text: the key may be a password, whose signatures must be useless elsewhere."""
+"""Prefix of the signed text: the key may be a password, and signatures made with it must be useless elsewhere."""
 
 
 class RejectedManifest(Exception):
-    """A message that claims to be a manifest is rejected; `str()` is the reason, and does not quote it."""
+    """A message that claims to be a manifest is rejected; `str()` is the reason, and does not quote the message."""
 
 
 @closed
@@ -64,9 +64,9 @@ class Record:
         return Record(self.digest, {new_name(name): status for name, status in self.status.items()})
 
     def unchanged(self, status: Mapping[str, FolderStatus | None]) -> frozenset[str]:
-        """Return the folders whose contents, by their present status, are the same as in the record.
+        """Return the folders whose contents, judging by their present status, are the same as in the record.
 
-        Without `modseq`, a changed flag may not show. Then the Inbox, where flags decide what users do, is left out.
+        Without `modseq`, a changed flag may not show. The Inbox, where flags decide what users do, is then left out.
         """
         same = {folder for folder, now in status.items() if now is not None and self.status.get(folder) == now}
         return frozenset(folder for folder in same if folder != INBOX or self.status[folder].modseq is not None)
@@ -111,7 +111,7 @@ class UnknownManifest(AccountTaken):
 
 
 def refuse_taken(account: Account, manifests: Sequence[Manifest]) -> None:
-    """Raise `AccountTaken` unless these manifests leave the account to this process.
+    """Raise `AccountTaken` unless these manifests let this process have the account.
 
     The first manifest decides: if two processes write one at the same time, only one of them is refused.
     """
@@ -141,7 +141,7 @@ def refuse_used(account: Account, manifests: Sequence[Manifest], run: str) -> No
 
 
 def refuse_other(account: Account, manifests: Sequence[Manifest], before: Holder | None) -> None:
-    """Raise `AccountTaken` if an account is not left to this process, or its holder is not `before`."""
+    """Raise `AccountTaken` if this process may not have an account, or if the account's holder is not `before`."""
     refuse_taken(account, manifests)
     if (last := holder_in(manifests)) != before:
         raise AccountTaken(f"{name_of(account)}: expected no other loadsim at work there, found {last}")
@@ -160,7 +160,7 @@ def is_manifest(message: Stored) -> bool:
 async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -> tuple[list[Manifest], bool]:
     """Return the account's manifests among these messages, and True if another user has the same mailbox.
 
-    Raises `UnknownManifest` for one that is rejected: its author, who may be at work on the account, is unknown.
+    Raises `UnknownManifest` if one is rejected: its unknown author may be at work on the account.
     """
     accepted: list[Manifest] = []
     shared = False
@@ -178,7 +178,7 @@ async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -
 async def accepted_in(mailbox: Provisioning, account: Account) -> list[Manifest]:
     """Return the manifests in the manifest folder, which must exist.
 
-    Raises `AccountTaken`, and `ConfigError` if the folder has another user's manifest.
+    Raises `AccountTaken`, and raises `ConfigError` if the folder has another user's manifest.
     """
     accepted, shared = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER])
     refuse_taken(account, accepted)
@@ -188,7 +188,7 @@ async def accepted_in(mailbox: Provisioning, account: Account) -> list[Manifest]
 
 
 async def _body(mailbox: Provisioning, message: Stored) -> bytes:
-    """Fetch a manifest's body, which must match its tag except for line ends, which servers drop or add."""
+    """Fetch a manifest's body, which must match its tag, apart from line ends that servers drop or add."""
     fetched: bytes | None = None
     with suppress(ServerRefused):
         fetched = (await mailbox.texts([message.ref])).get(message.ref)
@@ -252,7 +252,7 @@ async def write(mailbox: Provisioning, account: Account, names: Iterable[str], r
     """Replace the accepted manifests with one that has these names and the same holder. The folder must exist.
 
     A first manifest is read back: if two users of one mailbox write at the same time, the later one finds both. Raises
-    `AccountTaken`, and `ConfigError` if it does not read back as written: `clean` could not delete its folders.
+    `AccountTaken`, or `ConfigError` if it does not read back as written: `clean` could not delete its folders.
     """
     accepted = await accepted_in(mailbox, account)
     await replace(mailbox, account, accepted, names, record, holder_in(accepted))
@@ -291,7 +291,7 @@ def compose(
 ) -> tuple[MessageTag, bytes]:
     """Return the tag and the bytes of a manifest, whose body is a JSON object with one name per line.
 
-    The record must have paths for names.
+    In the record, names must be paths.
     """
     content: dict[str, Any] = {"account": account.address.lower(), "folders": sorted(paths)}
     content["first_account"] = _first_account(account)

@@ -7,7 +7,7 @@ from loadsim.model.draws import draw
 from loadsim.scenario.workload import Workload
 
 HEADER_BYTES = 1024
-"""The headers of a message and its parts, to within a few hundred bytes."""
+"""The size of a message's headers and its parts' headers, to within a few hundred bytes."""
 
 LARGEST = 1 - 1e-9
 """The quantile of sizes that counts as the largest."""
@@ -27,7 +27,7 @@ def largest_message_bytes(workload: Workload) -> int:
 
 
 def mailbox_bytes(workload: Workload, user: int) -> int:
-    """Return the approximate size of a mailbox at the end: its start state, and the mail that its user receives.
+    """Return the approximate size of a mailbox after the run: its start state, and the mail that its user receives.
 
     On average, users receive as many new messages as they send, each to `recipients` users.
     """

@@ -53,7 +53,7 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
 async def check_server_limits(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
     """Check two limits that `init` does not reach, for these users (None: all): connections per user, and lists.
 
-    No message is sent. Where users have several connections, the first such user of each group opens them all; the
+    No message is sent. In each group whose users have several connections, the first such user opens them all. The
     first user names a list as recipient. Raises `ConfigError` if the scenario cannot run.
     """
     users = range(1, len(workload.population) + 1) if users is None else list(users)
@@ -70,13 +70,13 @@ async def check_server_limits(workload: Workload, services: Services, users: Ite
 async def _check_list(workload: Workload, services: Services, account: Account) -> None:
     """Name the last list as a recipient, without sending a message. Only a permanent refusal counts.
 
-    If the lists were exported for another number of users, the last one is missing or different.
+    If the lists were exported for a different number of users, the last one is missing or different.
     """
     if not sends_to_lists(workload):
         return
     lists = workload.population.lists
     address = lists.address(len(lists) - 1)
-    with suppress(TaskFailed):  # `check_submission` and the run report other failures
+    with suppress(TaskFailed):  # other failures are reported by `check_submission` and the run
         try:
             await probe(services, account).ask(account.address, address)
         except ServerRefused as failure:
@@ -104,7 +104,7 @@ def check_ports(scenario: Scenario, users: Iterable[int] | None = None) -> None:
     """Raise `ConfigError` if the source addresses have too few ports for these users (None: all) at once.
 
     All mailbox connections that mail programs may open count: they go to the same address and port of the server.
-    Submission goes to another port, so its connections have a range of local ports to themselves.
+    Submission goes to another port, so its connections have a range of local ports of their own.
     """
     users = None if users is None else list(users)
     on_server, further = len(accounts_on_server(scenario, users)), further_connections(scenario, users)
@@ -145,7 +145,7 @@ def _problem(source: str, scenario: Scenario) -> str | None:
 async def check_accounts(scenario: Scenario, services: Services) -> None:
     """Log on as the first and the last of all users: a server may have too few accounts.
 
-    Raises `ConfigError` if only the last log-on is refused. Other failures are left to the visits to each account.
+    Raises `ConfigError` if only the last log-on is refused. Other failures show when each account is visited.
     """
     accounts = accounts_on_server(scenario)
     if len(accounts) < 2:
@@ -162,7 +162,7 @@ async def nothing(account: Account, mailbox: Provisioning) -> None:
 async def user_connections(
     population: Population, services: Services, users: Iterable[int]
 ) -> list[tuple[Account, Observation]]:
-    """Open all connections of a user at once, as the first of these users in each group that has several."""
+    """Open all connections of a user at once, for the first of these users in each group whose users have several."""
     if all(group.connections == 1 for group in population.scenario.topology):
         return []
     first: dict[int, tuple[int, Group]] = {}

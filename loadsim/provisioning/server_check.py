@@ -46,17 +46,17 @@ from loadsim.scenario.workload import Workload
 from loadsim.users.plugin_tasks import load_tasks
 
 WAIT_S = 20.0
-"""The longest wait for an answer and for a message."""
+"""The longest wait for an answer, and for a message."""
 
 MOST_SESSIONS = 32
-"""The most sessions at once that are tried. A run needs one for each user, or more."""
+"""The most sessions to try at once. A run needs at least one per user."""
 
 MOST_USERS = 6
-"""The most users that do the tasks of a check."""
+"""The most users that do a check's tasks."""
 
 
 def checked_users(workload: Workload) -> list[int]:
-    """Return the first and the last user, and the first of each group: at most `MOST_USERS`, in order."""
+    """Return the first and the last user, and each group's first: at most `MOST_USERS`, in order."""
     population = workload.population
     users = [user for user in range(1, len(population) + 1) if population.group(user).protocol != IN_THE_ENGINE]
     if len(users) < 2:
@@ -79,8 +79,8 @@ async def check_server(
 ) -> ServerReport:
     """Check a server, and remove what the check put there, even if it fails or is cancelled.
 
-    Then `ended` receives what was seen and what may remain. Raises `ConfigError` if the server does not answer,
-    an account cannot log on, or another loadsim or user has it.
+    Then `ended` receives what was seen and what may remain. Raises `ConfigError` if the server does not answer, an
+    account cannot log on, or another loadsim or user is using it.
     """
     limited = replace(
         services, command_limit_s=min(services.command_limit_s, max(wait_s, 1.0)), state_checks=StateChecks(1.0)
@@ -93,7 +93,7 @@ async def check_server(
         async with held(accounts_on_server(workload.scenario), replace(limited, state_checks=None), "check"):
             try:
                 await _try_all(check, progress)
-                await asyncio.sleep(0)  # a cancellation under way ends the check here, not the removal
+                await asyncio.sleep(0)  # a pending cancellation ends the check here, not the removal
             finally:
                 progress("remove")
                 check.removed = await _remove(check)
@@ -111,7 +111,7 @@ async def _log_on(check: Check) -> None:
     await check_submission(check.workload, check.services, check.users)
     first, second, *_ = check.accounts
     if check.services.smtp is not None:
-        with suppress(TaskFailed):  # the tasks send to this user, too, and report it
+        with suppress(TaskFailed):  # the tasks also send to this user, and report failures
             check.smtp = await probe(check.services, first).ask(first.address, second.address)
     await check_accounts(check.workload.scenario, check.services)
     await _sessions_at_once(check)
@@ -207,14 +207,14 @@ async def _make_folders(check: Check) -> None:
         except ServerRefused as failure:
             check.server.append(lacking(f"folders, {account.login}", failure, sender=account.address))
 
-    for account in check.accounts:  # the second user of a mailbox finds the first one's manifest, and writes none
+    for account in check.accounts:  # a mailbox's second user finds the first one's manifest, and writes none
         all_done(await visit([account], check.services, work, lambda *_: None))
 
 
 async def _do_tasks(check: Check) -> None:
-    """Let each user do the planned tasks with the driver and mail program of their group; users work together.
+    """Have each user do the planned tasks with their group's driver and mail program, all at the same time.
 
-    Users with another driver than `init` and `clean` use also do them with the driver of these commands.
+    Users whose driver differs from the one that `init` and `clean` use also do the tasks with that one.
     """
     scenario, preparing = check.workload.scenario, preparing_driver(check.services)
     groups = {user: check.workload.population.group(user) for user in check.users}
@@ -258,7 +258,7 @@ def _merged(checks: Iterable[TaskCheck]) -> tuple[TriedTask, ...]:
 
 
 async def _remove(check: Check) -> list[str | ConfigError]:
-    """Remove everything that the check put on the server. Return for each account what may remain, or the failure."""
+    """Remove everything that the check put on the server. Return, for each account, what may remain, or the failure."""
     users = sorted(check.touched | {place.account.number for place in check.places})
     if not users:
         return []

@@ -1,4 +1,4 @@
-"""The report of a server check: its observations, and whether the scenario can run."""
+"""A server check's report: its observations, and whether the scenario can run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from loadsim.provisioning.answers import meaning
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A subject, and what was seen of it. An invalid `finding` keeps the scenario from running.
+    """A subject, and what was observed about it. A `finding` that is invalid keeps the scenario from running.
 
-    The finding relies on the mailboxes of these `users`, which must have no other users.
+    The finding is only reliable if no one else uses the mailboxes of these `users`.
     """
 
     subject: str
@@ -35,9 +35,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class TriedTask:
-    """A task tried with a driver: the commands it used, and the longest time it took; or why it failed.
+    """A task tried with a driver: the commands it used and the longest time it took, or why it failed.
 
-    `driver` has the names of the driver and the mail program (`Group.driver_name`).
+    `driver` names the driver and the mail program (`Group.driver_name`).
     """
 
     driver: str
@@ -51,8 +51,8 @@ class TriedTask:
 class ServerFacts:
     """A server's extensions and the form of its answers, for tables of servers; empty or None if not observed.
 
-    Keywords are those that the server itself set on delivered and on appended mail. `copyuid` is where COPYUID stands
-    in the answer to MOVE. `announced_ms` is the time from an APPEND until another session, in IDLE, received the first
+    Keywords are those that the server itself set on delivered and appended mail. `copyuid` is where COPYUID stands in
+    the answer to MOVE. `announced_ms` is the time from an APPEND until another session, in IDLE, received the first
     EXISTS. `missing_folder` is the answer to SELECT of a missing folder.
     """
 

@@ -1,4 +1,4 @@
-"""Visits to the accounts' mailboxes, several at a time. A failure ends only its own visit, and is one line."""
+"""Visits to the accounts' mailboxes, several at a time. A failure ends only its own visit, and is one line long."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def preparing_driver(services: Services) -> str:
-    """Return the driver for `init`, `clean` and `check`, even for users of other drivers: `imap` if it can be used."""
+    """Return the driver for `init`, `clean` and `check`, even for users of other drivers: `imap` if possible."""
     return "mapi" if services.imap is None else "imap"
 
 
@@ -35,7 +35,7 @@ REFUSED = "connection refused"
 """The kind of failure if no program listens on the port."""
 
 HOPELESS = 32
-"""After this many failures in a row, no more accounts are tried: on a silent server, each would take its full limit."""
+"""After this many failures in a row, no more accounts are tried: on a silent server, each would use up its limit."""
 
 
 _LIMIT_CODES = ("[LIMIT]", "[INUSE]", "[UNAVAILABLE]")
@@ -47,7 +47,7 @@ class LogOnFailed(ConfigError):
 
 
 class NullObserver:
-    """An observer that ignores everything: preparation is not measured."""
+    """An observer that ignores everything, as preparation is not measured."""
 
     lines = NO_LINES
 
@@ -70,7 +70,7 @@ def probe(services: Services, account: Account) -> Probing:
 def services_of(scenario: Scenario) -> Services:
     """Return the services that the users of a scenario need; all if no user needs any.
 
-    They include the contents of `ca_file`, which other machines do not have. Raises `ConfigError` for the embedded
+    They include the contents of `ca_file`, which is not on other machines. Raises `ConfigError` for the embedded
     server, which runs only during a run, or if a `ca_file` cannot be read.
     """
     if not isinstance(scenario.server, Server):
@@ -85,7 +85,7 @@ def services_of(scenario: Scenario) -> Services:
 
 
 def accounts_on_server(scenario: Scenario, users: Iterable[int] | None = None) -> list[Account]:
-    """Return the accounts of these users (None: all) whose mailboxes are on the server, in the users' order."""
+    """Return the accounts of these users (None: all) that have mailboxes on the server, in the users' order."""
     population = Population(scenario)
     users = range(1, len(population) + 1) if users is None else users
     return [scenario.account(user) for user in users if population.group(user).protocol != IN_THE_ENGINE]
@@ -105,7 +105,7 @@ async def visit(
 ) -> list[T | ConfigError]:
     """Log on to every account, do the work, log off. Return the results in the accounts' order.
 
-    As many accounts are visited at a time as the scenario allows. The result of a failed visit is a `ConfigError`; the
+    The scenario limits how many accounts are visited at a time. The result of a failed visit is a `ConfigError`; the
     other visits continue. After `HOPELESS` failures in a row, the remaining accounts are not tried, and get the last
     failure as their result. `progress` is called with the numbers of finished and of all accounts.
     """
@@ -143,7 +143,7 @@ async def visit(
 
 
 def named(account: Account, result: T | ConfigError, good: Account) -> T | ConfigError:
-    """Return a result. A failure gets its account's name, since `good` succeeded on the same server."""
+    """Return a result; a failure gets its account's name, since `good` succeeded on the same server."""
     if not isinstance(result, ConfigError):
         return result
     text = str(result) if str(result).startswith(name_of(account)) else f"{name_of(account)}: {result}"
@@ -192,7 +192,7 @@ async def _visit(
 def about_limit(failure: TaskFailed) -> bool:
     """Return True if a log-on may have failed because of a limit on connections, not a wrong password.
 
-    Servers accept and close, send BYE, or refuse the log-on with a code (RFC 5530, RFC 9051 section 7.1) or a text.
+    Servers may accept and close, send BYE, or refuse the log-on with a code (RFC 5530, RFC 9051 section 7.1) or a text.
     """
     if isinstance(failure, ServerLost):
         return True
