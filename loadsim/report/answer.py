@@ -1,4 +1,4 @@
-"""The answer of a run: the verdict and its findings, LsLog's table, what happened, and all other figures."""
+"""A run's answer: the verdict and its findings, LsLog's table, what happened, and all other figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from loadsim.report.document import Block, Document, Item, Listing, Section, ite
 from loadsim.report.resources import NO_PROOF, resource_table
 
 NO_MEASUREMENT = "; on the embedded server: no measurement"
-"""The end of the verdict of a run on the embedded server."""
+"""The end of the verdict on a run with the embedded server."""
 
 
 def describe_answer(
@@ -37,7 +37,7 @@ def describe_answer(
     over_time: tuple[Section, ...] = (),
     of_log: tuple[Section, ...] = (),
 ) -> Document:
-    """Return the answer. A report adds a `chart` at its head, and the sections that need the log."""
+    """Return the answer. A report adds a `chart` at its top, and the sections that need the log."""
     figures, verdict = summary.figures, summary.verdict
     facts = brief_facts(figures, verdict.ended_early, invalid=is_invalid(summary), all_well=_all_mail_is_well(summary))
     commands = (command_table(figures.commands, figures.window_s),) if figures.commands else ()
@@ -90,7 +90,7 @@ def _score(summary: Summary) -> Iterator[Block]:
 
 
 def _due(summary: Summary) -> Iterator[Block]:
-    """Yield the outcomes of due tasks for each driver; nothing for a closed loop."""
+    """Yield the outcomes of due tasks, by driver; nothing for a closed loop."""
     if not summary.figures.stress:
         for name, driver in summary.figures.by_protocol.items():
             yield due_table(f"Due against done, driver {name}", driver.tasks)
@@ -104,7 +104,7 @@ def is_invalid(summary: Summary) -> bool:
 
 
 def headline(figures: Figures, validity: str) -> str:
-    """Return the users and scores, without figures of an invalid run; provisional scores are marked."""
+    """Return the users and scores, or no figures for an invalid run; provisional scores are marked."""
     users = count(figures.users, "user")
     if validity == "invalid":
         return f"{users}, no valid {'score' if figures.throughput is None else 'throughput'}"
@@ -153,7 +153,7 @@ def verdict_line(summary: Summary) -> str:
 
 
 def passed_words(summary: Summary) -> str:
-    """Return the result of the criteria. One that was not measured, or that an early end may explain, is not judged.
+    """Return the criteria's result. Misses that were not measured, or that an early end may explain, are not judged.
 
     An invalid run may miss criteria, but meets none.
     """

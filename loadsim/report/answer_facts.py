@@ -1,4 +1,4 @@
-"""The facts of a run: a few for its answer, and all others."""
+"""Facts about a run: a few for its answer, and all others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadsim.timinglog.header_words import shape_words
 from loadsim.timinglog.planned_load import received_of_published
 
 MOST_FAILURES = 5
-"""The most kinds of failure that are named."""
+"""The most kinds of failure to name."""
 
 
 Fact = tuple[str, str]
@@ -37,7 +37,7 @@ def brief_facts(figures: Figures, ended_early: bool, *, invalid: bool, all_well:
 
 
 def further_facts(figures: Figures) -> list[Fact]:
-    """Return further facts: details of the load, lateness, and the generator."""
+    """Return further facts: details of the load, of lateness, and of the generator."""
     drivers = figures.by_protocol
     submission = f"; submission by {figures.submission}" if figures.submission else ""
     clients = f"{count(figures.clients, 'client')} with {count(figures.engines, 'engine')}"
@@ -96,7 +96,7 @@ def window_words(figures: Figures) -> str:
 
 
 def _tasks_per_s(figures: Figures) -> str:
-    """Return the rates of tasks that succeeded and were due, and the share of the plan's load if some is missing."""
+    """Return the rates of successful and of due tasks, and the share of the planned load if some is missing."""
     achieved, due = figures.tasks_per_s, figures.offered_per_s
     if due is None:
         return f"{achieved:,.1f} tasks/s achieved"
@@ -119,7 +119,7 @@ def day_words(figures: Figures) -> str:
 
 
 def _parts(thing: object, *parts: tuple[str, str]) -> str:
-    """Return the known figures of a thing in words; a part has the name of one, and words with `{}` for its value."""
+    """Return known figures in words; each of `parts` names a figure, and has words with `{}` for its value."""
     known = [(name, words, getattr(thing, name)) for name, words in parts]
     return ", ".join(words.format(shown(name, value)) for name, words, value in known if value is not None)
 
@@ -199,7 +199,7 @@ ENGINE = (
     *(("lag_max_ms", "{} (worst)"), ("cpu_share", "{} of a core"), ("rss_bytes", "{}")),
 )
 MACHINE = (("cores", "{} cores"), ("cpu_share", "{} busy"), ("engines_share", "{} by loadsim's engines"))
-"""Figures of companions, of the worst engine and of a machine, each with its words."""
+"""Figures of companions, the worst engine and a machine, each with its words."""
 
 
 def _inbox(driver: DriverFigures) -> str | None:

@@ -1,4 +1,4 @@
-"""The tables of an answer: tasks, commands, clients and criteria."""
+"""An answer's tables: tasks, commands, clients and criteria."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ FURTHER = (
     ("99.9th", "p99_9_ms"),
     ("Max", "max_ms"),
 )
-"""The titles and names of times. Narrow terminals leave out the last columns: failures precede `FURTHER`."""
+"""The titles and names of times. Narrow terminals leave out the last columns, so failures precede `FURTHER`."""
 
 
 def _times(times: Iterable[tuple[str, str]], of: str) -> list[ColumnOf[Any]]:
-    """Return columns of statistics; `of` is the attribute with the times."""
+    """Return columns of statistics; `of` is the attribute that holds the times."""
     return [(title, "time", attrgetter(f"{of}.{name}")) for title, name in times]
 
 
 def score_table(caption: str, tasks: Sequence[TaskFigures], scores: tuple[Cell, Cell]) -> Table:
-    """Return LsLog's table of tasks, with a row for the scores, and with further times."""
+    """Return LsLog's table of tasks, with a row for the scores and with further times."""
     table = table_of(
         caption,
         tasks,
@@ -61,7 +61,7 @@ def interval_words(bounds_ms: Sequence[float] | None) -> str | None:
 
 
 def stress_table(caption: str, driver: DriverFigures, window_s: Window) -> Table:
-    """Return a table without weights and score; LOGON and LOGOFF have no window, and so no rate."""
+    """Return a table without weights and score; LOGON and LOGOFF have no window, hence no rate."""
     return table_of(
         caption,
         driver.tasks,
@@ -129,12 +129,12 @@ NOT_SHOWN = "not shown: the run is invalid"
 
 
 def criteria_tables(results: Sequence[Result], ended_early: bool = False, valid: bool = True) -> Iterator[Table]:
-    """Yield a table of the criteria that were not met, and a folded one of those that were.
+    """Yield a table of the criteria that were not met, and a folded table of the others.
 
-    Each criterion has a row. Tasks with the same criterion on each task share one, which shows the worst of them.
+    Each criterion has a row. Tasks that share a criterion share its row, which shows the worst of them.
 
-    A run that is not `valid` meets no criterion. Those that it misses are shown, as they help to explain it; other
-    times are not.
+    A run that is not `valid` meets no criterion. Those that it misses are shown, as they help explain why; other times
+    are not.
     """
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:

@@ -16,7 +16,7 @@ VERDICTS = {
 
 
 def describe_audit(audit: AuditRecord, most_lost: float) -> Document:
-    """Return the answer; `most_lost` is the share of users whose loss only degrades the run."""
+    """Return the answer; `most_lost` is the largest share of users whose loss only degrades the run."""
     status = audit.exit_status(most_lost)
     verdict = VERDICTS[status]
     if not status:
@@ -34,7 +34,7 @@ def describe_audit(audit: AuditRecord, most_lost: float) -> Document:
 
 
 def audit_blocks(audit: AuditRecord | None) -> tuple[Block, ...]:
-    """Return counts of what the audit read, of faults by code, and the first of each code; () without an audit."""
+    """Return counts of what the audit read and of faults by code, and each code's first faults; () without an audit."""
     if audit is None:
         return ()
     numbers = {"Mailboxes read": audit.mailboxes, "Mailboxes not read": audit.unread, "Messages": audit.messages}

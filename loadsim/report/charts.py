@@ -1,7 +1,7 @@
-"""Charts as HTML and SVG in a page: no scripts, no URLs, and the same bytes for the same figures.
+"""Draw charts in a page, as HTML and SVG: no scripts, no URLs, and the same bytes for the same figures.
 
 Colours and sizes are in the page's style sheet, so charts adapt to dark mode, screen width and print. Positions in a
-panel are percentages of its size: text keeps its size on a narrow screen.
+panel are percentages of its size, so text keeps its size on a narrow screen.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MARKERS = (
     '<path d="M-1-4h2v3h3v2h-3v3h-2v-3h-3v-2h3z"/>',
     '<path d="M-4 0l7-4v8z"/>',
 )
-"""Shapes around the origin, in pixels. Together with dashes, they tell 28 lines apart without colour."""
+"""Shapes around the origin, in pixels. Together with the dashes, they tell 28 lines apart without colour."""
 
 INFINITE = '<path d="M0-6l5 9h-10z"/>'
 """The marker of an infinite figure, at the upper edge of a panel."""
 
 MARKED = 8
-"""About this many markers are on a line without gaps."""
+"""A line without gaps has about this many markers."""
 
 UNITS = 1000
 """The width and height of a panel in units of its lines."""
@@ -69,7 +69,7 @@ def bar(cell: Bar) -> str:
 
 
 def described(chart: Chart, panel: Panel) -> str:
-    """Return a panel in words for those who cannot see it: each line with its least and greatest figure."""
+    """Describe a panel for those who cannot see it: each line with its least and greatest figure."""
     head = f"{chart.caption}: {panel.title}" if panel.title else chart.caption
     lines = [f"{line.name} {_range(panel, line)}" for line in panel.lines]
     return f"{head}. {'; '.join([*lines, *(limit.name for limit in panel.limits)])}."

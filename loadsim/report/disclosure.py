@@ -1,4 +1,4 @@
-"""The test environment of a run: the facts that vendors disclose in their papers, as far as they are known."""
+"""A run's test environment: the facts that vendors disclose in their papers, as far as known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNKNOWN = "not known to loadsim"
 
 
 def disclosure(run: RecordedRun) -> dict[str, str]:
-    """Return the disclosed facts of a run by name, including unknown ones, so that runs can be compared."""
+    """Return a run's disclosed facts by name, including unknown ones, so that runs can be compared."""
     return {name: value or UNKNOWN for name, value in [*_server(run), *_load(run), *_generator(run)]}
 
 
@@ -91,7 +91,7 @@ def _apart(facts: LogFacts) -> str:
 
 
 def file_system(system: FileSystem) -> str:
-    """Return a file system in words."""
+    """Describe a file system."""
     disk = f" ({system.model})" if system.model else ""
     return f"{system.type} on {system.source}{disk}, mounted at {system.mounted_at} ({system.options})"
 
@@ -114,7 +114,7 @@ def scenario_table(scenario: Mapping[str, Any]) -> Table:
 
 
 def scenario_keys(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the path and value of each key in a scenario, or in the part below `path`."""
+    """Yield each key's path and value in a scenario, or in the part below `path`."""
     if isinstance(value, Mapping) and value:
         for key, below in value.items():
             yield from scenario_keys(below, f"{path}.{key}" if path else str(key))

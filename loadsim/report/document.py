@@ -1,6 +1,6 @@
 """A report as data: sections of text, tables and charts, to be rendered as HTML, Markdown or plain text.
 
-A chart consists of its figures: `charts` draws it, and Markdown shows a table of them.
+A chart consists of its figures: `charts` draws them, and Markdown shows them as a table.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Link(str):
 
 
 class Bar(str):
-    """A cell with an interval that pages draw: its ends and a figure, from 0 to 1 across the column.
+    """A cell with an interval that pages draw: its ends and a figure, as positions from 0 to 1 across the column.
 
-    A line in the middle of the column stands for no change. `look` is a class of the style sheet.
+    A line down the middle of the column marks no change. `look` is a class of the style sheet.
     """
 
     __slots__ = ("at", "high", "look", "low")
@@ -58,7 +58,7 @@ PASSED, FAILED = "\N{CHECK MARK} passed", "\N{MULTIPLICATION SIGN} failed"
 """Cells that pages colour; the signs state the result without colour."""
 
 Digits = int | Literal["time"] | None
-"""The decimals of figures in a column; `time` for milliseconds, shown with a unit; None for words."""
+"""The number of decimal places in a column; `time` for milliseconds, shown with a unit; None for words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Column:
 class Table:
     """Rows of cells, one for each column; the first cell is the heading of its row.
 
-    `folded`: pages show the table on request only, and not in print.
+    `folded`: pages show the table only on request, and never in print.
     """
 
     caption: str
@@ -90,7 +90,7 @@ class Table:
 
 
 ColumnOf = tuple[str, Digits, Callable[[T], Cell]]
-"""A column's title, its digits, and the function that returns a thing's cell."""
+"""A column's title, its digits, and the function that returns the cell for an item."""
 
 
 def table_of(caption: str, things: Iterable[T], *columns: ColumnOf[T]) -> Table:
@@ -126,7 +126,7 @@ class Listing:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The items in words; each finding ends with its code."""
+        """The items as text; each finding ends with its code."""
         return tuple(item.text if isinstance(item, Item) else item for item in self.items)
 
 
@@ -135,7 +135,7 @@ class Line:
     """One line of a panel, with a figure for each position, or None. `joined`: the points are connected.
 
     `intervals` are drawn around the figures; None stands for a figure without one. `look` is the number of the line's
-    colour, dash and marker; by default, its place among the drawn lines. `hollow`: the figures are of invalid runs.
+    colour, dash and marker; by default, the line's place among those drawn. `hollow`: the figures are of invalid runs.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A figure that should not be exceeded, or not be reached; its name states which."""
+    """A figure that should not be exceeded, or should not even be reached; its name says which."""
 
     name: str
     value: float
@@ -159,7 +159,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Lines over one axis, in one unit. `digits` are the decimals of the figures in the table."""
+    """Lines sharing one axis and unit. `digits` is the number of decimal places shown in the table."""
 
     title: str
     y_title: str
@@ -177,8 +177,8 @@ class Panel:
 class Axis:
     """The axis of all panels of a chart: the positions of points, and their names in a table.
 
-    `kind`: `time`, in the unit of the title, or `count`. `span`: the ends of the axis, if the points do not reach them.
-    `unit`: the sign after the first figure of each panel's axis.
+    `kind` is `time` (in the unit of the title) or `count`. `span` is the ends of the axis, if the points do not reach
+    them. `unit` is the sign after the first figure on each panel's axis.
     """
 
     title: str
@@ -223,7 +223,7 @@ Block = str | Listing | Table | Chart
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and the blocks below it. `brief`: the section is part of the answer in a terminal."""
+    """A heading and the blocks below it. `brief`: the section is part of a terminal's answer."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -232,7 +232,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A report. `verdict` is one line, `tone` its rating, and `label` precedes it in plain text."""
+    """A report. `verdict` is a single line; `tone` is its rating, and `label` precedes it in plain text."""
 
     title: str
     subtitle: str
@@ -259,7 +259,7 @@ class Document:
 
 
 def figures(values: Iterable[float]) -> tuple[float | None, ...]:
-    """Return the numbers as figures of a line, with None for NaN."""
+    """Return the numbers as a line's figures, with None for NaN."""
     return tuple(None if math.isnan(value) else float(value) for value in values)
 
 

@@ -34,10 +34,10 @@ def hashed(text: str) -> str:
 
 
 POLICY = f"default-src 'none'; style-src {hashed(STYLE)}; base-uri 'none'; form-action 'none'"
-"""The content security policy of a page, which loads and runs nothing, and has only this style."""
+"""A page's content security policy: it loads and runs nothing, and has only this style."""
 
 SIGNS = {"good": "\N{CHECK MARK}", "doubtful": "!", "bad": "\N{MULTIPLICATION SIGN}"}
-"""Signs before the verdict, which rate it without colour."""
+"""Signs before the verdict, which show its rating without colour."""
 
 SHORT_ROWS = 24
 """Tables of at most this many rows stay together on a printed page."""
@@ -72,7 +72,7 @@ def _section(section: Section) -> str:
 
 
 def _codes(codes: Sequence[Code]) -> Iterator[str]:
-    """Yield the section that explains the codes of findings; lists link to it."""
+    """Yield the section that explains the findings' codes; lists link to it."""
     if codes:
         meanings = {code.id: ". ".join(filter(None, (code.outline, code.remedy))) for code in codes}
         rows = (f'<dt id="{code}">{code}</dt>\n<dd>{escape(words)}.</dd>' for code, words in meanings.items())
@@ -102,7 +102,7 @@ def _item(item: str | Item) -> str:
 
 
 def _table(table: Table) -> str:
-    """Return a table that scrolls on its own if it is wider than the page."""
+    """Return a table that scrolls by itself if it is wider than the page."""
     caption = escape(table.caption)
     heads = "".join(f'<th scope="col"{_class(column)}>{escape(column.title)}</th>' for column in table.columns)
     rows = "\n".join(f"<tr>{_row(table.columns, row)}</tr>" for row in table.rows)
@@ -119,7 +119,7 @@ def _row(columns: tuple[Column, ...], row: tuple[Cell, ...]) -> str:
 
 
 def _cell(column: Column, cell: Cell) -> str:
-    text = escape(column.shown(cell)).replace("_", "_<wbr>")  # a long key breaks between its words
+    text = escape(column.shown(cell)).replace("_", "_<wbr>")  # a long key may break between its words
     if isinstance(cell, Bar):
         return f"{bar(cell)}{text}"
     return f'<a href="{escape(cell.place)}">{text}</a>' if isinstance(cell, Link) else text

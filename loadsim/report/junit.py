@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from loadsim.analysis.summary import Summary
 
 Outcome = Literal["passed", "skipped", "failure", "error"]
-"""A skipped case was not tested, and is not green. A failure is a failed test, while an error prevented the test."""
+"""A skipped case was not tested, and is not green. A failure is a failed test; an error kept the test from running."""
 
 _NO_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-"""Characters that XML 1.0 (section 2.2) does not allow, not even as references. Compiling it takes milliseconds."""
+"""Characters that XML 1.0 (section 2.2) does not allow, even as references. Compiling this takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Case:
 
 
 def _joined(cases: Iterable[Case]) -> Iterator[Case]:
-    """Yield one case for each name, with the worst outcome and all texts: readers show only one of several."""
+    """Yield one case per name, with the worst outcome and all texts: readers show only one of several."""
     by_name: dict[tuple[str, str], list[Case]] = {}
     for case in cases:
         by_name.setdefault((case.classname, _xml(case.name)), []).append(case)
@@ -41,7 +41,7 @@ def _joined(cases: Iterable[Case]) -> Iterator[Case]:
 
 
 def junit(suite: str, cases: Iterable[Case]) -> str:
-    """Return the document. All times are 0: the durations of cases mean nothing here."""
+    """Return the document. All times are 0: cases have no meaningful durations here."""
     cases = [*_joined(cases)]
 
     def how_many(outcome: Outcome) -> str:
@@ -74,10 +74,10 @@ def _xml(text: str) -> str:
 
 
 def verdict_junit(summary: Summary) -> str:
-    """Return the document of a summary: cases for the validity, for each criterion, and for each code of other misses.
+    """Return the document of a summary: cases for the validity, each criterion, and each code of other misses.
 
-    It agrees with the exit status. An invalid run is an error, and criteria that it seemed to meet are skipped: no case
-    is green.
+    It agrees with the exit status. An invalid run is an error, and the criteria that it seemed to meet are skipped: no
+    case is green.
     """
     verdict = summary.verdict
     invalid = verdict.validity == "invalid"

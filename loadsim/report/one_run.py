@@ -1,4 +1,4 @@
-"""The report on one run: its answer, charts, mail, probes and test environment."""
+"""The report on a single run: its answer, charts, mail, probes and test environment."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def describe_run(run: RecordedRun) -> Document:
 
 
 def _charts(charts: Sequence[Chart], text: str = "", instead: str = "The logs hold no task.") -> tuple[Block, ...]:
-    """Return the charts that are not empty, above a text; `instead` if all are."""
+    """Return the non-empty charts, above a text; `instead` if all are empty."""
     shown = [chart for chart in map(drawable, charts) if chart is not None]
     return (*shown, *([text] if text else [])) if shown else (instead,)
 
@@ -82,7 +82,7 @@ def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
 
 
 def _flow(run: RecordedRun) -> Iterator[tuple[Cell, ...]]:
-    """Yield the counts of messages by due time, and of copies, one for each recipient, by acceptance."""
+    """Yield the counts of messages (by due time) and of copies (one per recipient, by acceptance)."""
     mail = run.figures.delivery
     tasks = [task for driver in run.figures.by_protocol.values() for task in driver.tasks if task.task in SENDING]
     if not run.figures.stress:
@@ -135,7 +135,7 @@ def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
 
 
 def _monitors(run: RecordedRun) -> tuple[Table, ...]:
-    """Return the files of monitors and the errors of their clocks; () without any."""
+    """Return the monitors' files and their clocks' errors; () without any."""
     table = table_of(
         "Files of loadsim monitor",
         [(source, source.monitor) for source in run.log.sources if source.monitor],

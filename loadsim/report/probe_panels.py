@@ -1,4 +1,4 @@
-"""The probe figures that a report draws: chief ones next to the server's response times, and further ones."""
+"""The probe figures that a report draws: the chief ones, next to the server's response times, and others."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ ProbeSeries = Mapping[str, Mapping[str, Floats]]
 """The mean of each figure in each bin, by probe and figure."""
 
 MOST_OF_OTHERS = 4
-"""The most figures drawn for a probe without panels of its own; the folded table has them all."""
+"""The most figures drawn for a probe without panels of its own; the folded table has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbePanel:
-    """A panel of a probe's figures. `lines` has patterns of their names, each with the name of the line.
+    """A panel of a probe's figures. `lines` maps patterns of their names to names of lines.
 
-    A figure times `factor` is in `unit`. In the name of a line, `{}` stands for the text that the pattern captured.
-    `chief`: the panel is next to the server's response times.
+    A figure times `factor` is in `unit`. In a line's name, `{}` stands for the text that the pattern captured. `chief`:
+    the panel is next to the server's response times.
     """
 
     title: str
@@ -86,11 +86,11 @@ PANELS: Mapping[str, Sequence[ProbePanel]] = {
         ),
     ),
 }
-"""Panels of loadsim's own probes."""
+"""Panels for loadsim's own probes."""
 
 
 def panels_of_probes(series: ProbeSeries, *, chief: bool) -> list[Panel]:
-    """Return either the chief panels of all probes or all other panels, from series by probe and figure."""
+    """Return either all probes' chief panels or all other panels, from series by probe and figure."""
     return [
         Panel(
             f"{one.title} ({probe})",
@@ -105,7 +105,7 @@ def panels_of_probes(series: ProbeSeries, *, chief: bool) -> list[Panel]:
 
 
 def panels_of(probe: str, names: Sequence[str]) -> Iterator[tuple[ProbePanel, Sequence[tuple[str, str]]]]:
-    """Yield the panels of a probe with figures of these names, each with the names and figures of its lines."""
+    """Yield the panels of a probe with figures of these names, each with its lines' names and figures."""
     for panel in PANELS.get(kind_of(probe)) or _of_others(names):
         if lines := [*_lines(panel, names)]:
             yield panel, lines

@@ -1,4 +1,4 @@
-"""The resources nearest to saturation: a line of the answer, and a table of the report."""
+"""The resources nearest to saturation: a line in the answer, and a table in the report."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NOT_SAMPLED = "not sampled; --set 'probes.host={}' samples the server"
 """Replaces the resources if a probe could have sampled the server's machine."""
 
 MOST_NAMED = 3
-"""The most resources of a machine that a line names."""
+"""The most resources that a machine's line names."""
 
 MUCH_BY_OTHERS = 0.05
-"""The least share of the server's cores taken by other programs that is mentioned."""
+"""A share of the server's cores that other programs took is mentioned from this size on."""
 
 NO_PROOF = (
     "The order is by means over the window; other programs on the machine count, too. A limit in the server's"
@@ -41,12 +41,12 @@ def resource_facts(resources: Sequence[Resource] | None) -> list[tuple[str, str]
 
 
 def _name(resource: Resource) -> str:
-    """Return the name; that of the server's cores tells them apart from all cores."""
+    """Return the name, which tells the server's cores from all cores."""
     return UNMEASURED.get(resource.figure, resource.name) if resource.figure in INSTEAD.values() else resource.name
 
 
 def _more(resource: Resource) -> str:
-    """Return the 95th percentile, and the processor share that other programs took if it is large."""
+    """Return the 95th percentile and, if large, the processor share that other programs took."""
     p95 = f"95th {_percent(resource.p95)}"
     others = resource.others_share or 0.0
     return f"{p95}; others than the server took {_percent(others)}" if others >= MUCH_BY_OTHERS else p95

@@ -1,4 +1,4 @@
-"""The charts of one run: load, times, probes, generator and mail over time."""
+"""One run's charts: load, times, probes, generator and mail over time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, fig
 from loadsim.report.probe_panels import ProbeSeries, panels_of_probes
 
 UNITS = ((10_800.0, 3600.0, "hours", "h"), (180.0, 60.0, "minutes", "min"), (0.0, 1.0, "seconds", "s"))
-"""Units of time: the least length of a run (s), the unit in seconds, its name and its sign."""
+"""Units of time: for each, the shortest run that uses it (s), its length in seconds, its name and its sign."""
 
 MOST_LINES = 6
 """With more machines, a chart shows only the busiest one."""
@@ -48,7 +48,7 @@ def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], a
 
 
 def times_over_time(run: RecordedRun, bins: Bins) -> Chart:
-    """Return a panel for each task, with median and 95th percentile."""
+    """Return a panel for each task, with its median and 95th percentile."""
     drivers = run.figures.by_protocol
     weights = {task.task: task.weight for driver in drivers.values() for task in driver.tasks}
     panels = [
@@ -119,7 +119,7 @@ def _busy(run: RecordedRun, bins: Bins, engines: Sequence[tuple[Floats, Floats]]
 
 
 def _limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:
-    """Return a limit on the percentile over the whole window: single points of a curve may exceed it."""
+    """Return a limit on the percentile over the whole window: single points of the curve may exceed it."""
     return () if limit_ms is None else (Limit(f"{name} over the whole window: {duration(limit_ms)}", limit_ms),)
 
 

@@ -1,4 +1,4 @@
-"""Scales of a chart: the position of a figure on an axis, and the figures that label the axis."""
+"""A chart's scales: where a figure lies on an axis, and which figures label the axis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEAST_MS = 0.001
 """The smallest figure on a logarithmic scale: times are whole microseconds."""
 
 INTERVALS = 6
-"""About this many intervals are on a linear scale."""
+"""A linear scale has about this many intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def _scale(by: Callable[[float], float], low: float, high: float, ticks: Iterabl
 
 
 def _decimals(low: float, high: float, of_decade: Sequence[int]) -> list[float]:
-    """Return these multiples of the powers of ten on the axis; of every n-th power if there are many."""
+    """Return these multiples of the powers of ten on the axis, or of every nth power if there are many."""
     first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
     powers = range(first, last + 1, max(1, math.ceil((last - first) / 6)))
     ticks = [digit * 10.0**power for power in powers for digit in of_decade]

@@ -1,4 +1,4 @@
-"""The style sheet of a report, for dark and light, wide and narrow screens, and for print."""
+"""The style sheet of a report, for screens dark or light, wide or narrow, and for print."""
 
 from __future__ import annotations
 

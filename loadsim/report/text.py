@@ -10,7 +10,7 @@ from loadsim.errors import printable
 from loadsim.report.document import Block, Document, Listing, Table
 
 LEAST_WIDTH = 40
-"""The fewest columns at which lines are wrapped."""
+"""Narrower terminals get lines of this width."""
 
 MOST_WITH_UNIT = 2
 """With more columns of times, their unit moves to the caption."""
@@ -24,7 +24,7 @@ _COLOURS = {"good": "32", "doubtful": "33", "bad": "31"}
 
 
 def to_text(document: Document, width: int | None = None, colours: bool = False, *, whole: bool = False) -> str:
-    """Return the verdict and the brief sections, or the `whole` document, without charts, and with a final line break.
+    """Return the verdict and the brief sections, or the `whole` document, without charts, ending with a line break.
 
     Lines have at most `width` columns; None leaves them unwrapped. `colours`: the verdict is coloured.
     """
@@ -52,10 +52,10 @@ def _lines(block: Block, width: int | None) -> list[str]:
 
 
 def _table_lines(table: Table, width: int | None) -> list[str]:
-    """Return the caption and the rows. A table of facts has a line for each: name and value.
+    """Return the caption and the rows. A table of facts has a line for each fact: its name and value.
 
     Columns that do not fit are left out, the last one first. A table of words that does not fit becomes one of facts,
-    like its headings. Several columns of times omit their unit.
+    with a line for its headings. Several columns of times omit their unit.
     """
     of_words = all(column.digits is None for column in table.columns)
     if of_words and len(table.columns) == 2:
