@@ -1,1 +1,1 @@
-"""Use cases: a run on this machine or on a cluster, as functions of values that print nothing."""
+"""Use cases: a run on this machine or on a cluster, as functions that take values and print nothing."""

@@ -1,4 +1,4 @@
-"""Check the server and the monitors of a scenario; the embedded server is started for it."""
+"""Check a scenario's server and monitors; the embedded server is started for the purpose."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def check_scenario(
     wait_s: float = WAIT_S,
     ended: Callable[[str, ServerReport], object] = lambda *_: None,
 ) -> tuple[str, Mapping[str, Any], ServerReport]:
-    """Return the server's name, its greetings, and the report. If the check fails, `ended` gets the name and report.
+    """Return the server's name, its greetings, and the report. If the check fails, `ended` receives the name and the
+    report.
 
     Raises `ConfigError` for bad input, a server that does not answer, and a refused log-on.
     """

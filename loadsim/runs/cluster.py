@@ -1,4 +1,4 @@
-"""A run whose load is made by the clients of a cluster: their assignments, mailboxes, load and logs."""
+"""A run whose load comes from a cluster's clients: their assignments, mailboxes, load and logs."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload, combine_digests
 
 START_AHEAD_S = 0.5
-"""The time between announcing the common start and the start: enough to reach every engine of every client."""
+"""The time from announcing the common start to the start itself: enough to reach every engine of every client."""
 
 END_LIMIT_S = 30.0
-"""The longest time for a client's processes to exit, once its last message was acknowledged.
+"""The longest time for a client's processes to exit once its last message has been acknowledged.
 
-A client without this acknowledgement waits for it up to `cluster.control_limit_s`.
+Without this acknowledgement, a client waits for it up to `cluster.control_limit_s`.
 """
 
 
@@ -74,10 +74,10 @@ def run_on_cluster(
     even_invalid: bool = False,
     watcher: Watcher = SILENT,
 ) -> RunResult:
-    """Run a scenario on the clients of a cluster, in a new directory: `out`, or one in `runs` named after the scenario.
+    """Run a scenario on a cluster's clients, in a new directory: `out`, or one in `runs` named after the scenario.
 
-    Wait until this number of clients has joined; None takes those present. A run that cannot become valid by its plan
-    is refused, unless `even_invalid`.
+    Wait until this number of clients has joined; None takes those present. Unless `even_invalid`, a run is refused if
+    its plan rules out a valid result.
 
     Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log arrived here after it.
     """
@@ -86,7 +86,7 @@ def run_on_cluster(
 
 @dataclass(frozen=True, slots=True)
 class _Clients:
-    """The clients of a cluster as the `Place` of a run; `wanted` is their number, None for those present."""
+    """A cluster's clients as the `Place` of a run; `wanted` is their number (None: those present)."""
 
     access: Access
     wanted: int | None
@@ -120,7 +120,7 @@ class _Clients:
         yield
 
     async def _assign_users(self, run: Run, cluster: Cluster) -> dict[str, list[Assignment]]:
-        """Assign the users to clients: return by client an assignment for each of its engines."""
+        """Assign the users to clients. Return, for each client, an assignment for each of its engines."""
         watcher, all_of = run.watcher, run.scenario.users
         watcher.stage("join")
         clients = fit_clients(await cluster.joined(self.wanted, watcher.message))
@@ -138,9 +138,9 @@ class _Clients:
         return users
 
     async def _collect(self, run: Run, cluster: Cluster, clients: Mapping[str, bool]) -> None:
-        """Collect the logs of all clients at the same time, and warn of those that stay there.
+        """Collect the logs of all clients at the same time, and warn about any that stay there.
 
-        `clients` is true for a lost client, whose processes are not awaited: their end is unknown.
+        `clients` is true for a lost client, whose processes are not awaited, as no one knows when they end.
         """
         run.watcher.stage("collect")
         later = (
@@ -159,7 +159,7 @@ class _Clients:
 
 
 def _assignments(run: Run, users: Mapping[str, Sequence[Assignment]]) -> list[WorkerAssignment]:
-    """Return the assignment of each client. This takes as long as planning for all users."""
+    """Return each client's assignment. This takes as long as planning for all users."""
     # The header of all logs.
     scenario, workload = run.scenario, run.workload
     digests = {user: workload.user_digest(user) for user in all_users(scenario.users)}
@@ -182,7 +182,7 @@ def _assignments(run: Run, users: Mapping[str, Sequence[Assignment]]) -> list[Wo
 
 
 async def _prepare(run: Run, assignments: Sequence[WorkerAssignment], open_channel: OpenChannel) -> None:
-    """Have the clients prepare the mailboxes of their users. Raises `ConfigError` if one reports a fault."""
+    """Have the clients prepare their users' mailboxes. Raises `ConfigError` if one reports a fault."""
     run.watcher.stage("prepare")
     channels: dict[str, tuple[Channel, int]] = {}
     for assignment in assignments:

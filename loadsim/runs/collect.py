@@ -1,4 +1,4 @@
-"""Collect the logs that clients still have because their controller did not collect all of them."""
+"""Collect logs that clients still have because their controller did not collect them all."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from loadsim.runs.watcher import SILENT, Watcher
 
 
 def runs_on_clients(access: Access) -> dict[str, dict[str, bool]]:
-    """Return the runs of which each client has logs, and whether each still runs. Raises `ConfigError`."""
+    """Return each client's runs that still have logs there, and whether each is still running. Raises `ConfigError`."""
     return run(_runs(access))
 
 
 def collect_run(access: Access, run_id: str, out: Path | None = None, *, watcher: Watcher = SILENT) -> RunResult:
-    """Collect the logs of a run from all clients into the run directory `out`, and compute the summary.
+    """Collect a run's logs from all clients into the run directory `out`, and compute the summary.
 
-    Raises `ConfigError` if no client has logs of it, or if `out` has those of another run, and `RunInvalid` if some
+    Raises `ConfigError` if no client has logs of this run, or if `out` has another run's. Raises `RunInvalid` if some
     logs did not arrive: they stay on the client for the next call.
     """
     out = out or Path("runs") / path_component(run_id)

@@ -1,4 +1,4 @@
-"""The directory of a run: created or claimed before the run, removed if the run does not begin."""
+"""A run's directory: created or claimed before the run, and removed if the run does not begin."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def dated(began: datetime, name: str) -> str:
 
 
 def create_directory(out: Path | None, name: str, first: str) -> tuple[Path, list[Path]]:
-    """Create the directory `out`, or claim an empty one; None creates one of this name, or a numbered one, in `runs`.
+    """Create the directory `out`, or claim it if empty; None creates one in `runs`, with this name, numbered if taken.
 
-    The claim is the empty file `first`, which only one process can create. Return the directory, and all directories
+    The claim is the empty file `first`, which only one process can create. Return the directory and all directories
     that this call created, innermost first. Raises `ConfigError` if the directory has files or cannot be written to,
     before the run changes any mailbox.
     """
@@ -60,7 +60,7 @@ def create_directory(out: Path | None, name: str, first: str) -> tuple[Path, lis
             path = Path("runs") / f"{name}-{number}"
             created = [*make_directories(path), *created]
         claim(path, first)
-        path.chmod(0o700)  # an existing directory: its files will name addresses and mail servers
+        path.chmod(0o700)  # an existing directory: close it, as its files will name addresses and mail servers
         _give_to_caller(each for each in created if each != path)
     except OSError as error:
         remove_empty(created)
@@ -86,7 +86,7 @@ def make_directories(path: Path) -> list[Path]:
 
 
 def claim(path: Path, first: str) -> None:
-    """Create the file `first` in an empty directory. Raises `ConfigError` if it has another file, and `OSError`."""
+    """Create the file `first` in an empty directory. Raises `ConfigError` if there is any other file, and `OSError`."""
     with suppress(FileExistsError):
         (path / first).touch(mode=0o600, exist_ok=False)
         if all(each.name == first for each in path.iterdir()):
@@ -97,7 +97,7 @@ def claim(path: Path, first: str) -> None:
 
 def hand_over(path: Path) -> None:
     """Make the user who called sudo the owner of a finished run directory: otherwise only root can read the report."""
-    if path.exists() and path.lstat().st_uid == os.geteuid():  # so only root has been able to add files to it
+    if path.exists() and path.lstat().st_uid == os.geteuid():  # so far, only root could add files to it
         _give_to_caller([*path.rglob("*"), path])
 
 
@@ -117,8 +117,8 @@ def recorded_events(
 ) -> Iterator[Events]:
     """Write scenario.yaml, and yield the events of a run, which go to events.jsonl and to `send`.
 
-    The first ones are the scenario's warnings. A message names each monitor that criteria need and that the run does
-    not collect. Raises `ConfigError` if the directory cannot be written to.
+    The first events are the scenario's warnings. A message names each monitor that criteria need but the run does not
+    collect. Raises `ConfigError` if the directory cannot be written to.
     """
     with machine_failures(ConfigError):
         (out / SCENARIO).write_text(scenario.to_yaml(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A run whose load this machine makes."""
+"""A run whose load is made by this machine."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def run_locally(
 
 
 def check_machine(scenario: Scenario, engines: int | None, pin: bool) -> None:
-    """Check that this machine has the memory and the open files for all users. Raises `ConfigError`.
+    """Check that this machine has enough memory and open files for all users. Raises `ConfigError`.
 
-    `engines` and `pin` are those of `run_locally`, and are checked, too.
+    `engines` and `pin`, as for `run_locally`, are also checked.
     """
     _fitting_engines(Workload(scenario), engines, pin)
 
@@ -85,7 +85,7 @@ def _fitting_engines(workload: Workload, wanted: int | None, pin: bool) -> int:
 
 @dataclass(slots=True)
 class _ThisMachine:
-    """This machine as the `Place` of a run; `facts` describe the machine and the server, once it is reached."""
+    """This machine as the `Place` of a run; `facts` describe the machine and, once it is reached, the server."""
 
     wanted: int | None
     pin: bool
@@ -147,7 +147,7 @@ class _ThisMachine:
         abort_check = AbortCheck(scenario.abort_on, scenario.users)
 
         def warn(probe: str, figures: Collection[str]) -> None:
-            """Warn of criteria on figures that the first samples of a probe do not have."""
+            """Warn of criteria on figures that are missing from a probe's first samples."""
             for finding in misnamed(scenario.criteria, probe, figures):
                 watcher.warning(f"warning: {finding.text}")
 

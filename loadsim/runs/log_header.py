@@ -1,4 +1,4 @@
-"""The header that all timing logs of a run share, and the planned load that it states."""
+"""The header that all of a run's timing logs share, and the planned load that it states."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def load_of_plan(scenario: Scenario, watcher: Watcher, *, even_invalid: bool = F
 
 
 MOST_MESSAGES = 100_000
-"""The most messages that are audited by default: reading them from Dovecot takes 10 s of CPU time here, and a minute on
-a busy machine."""
+"""The most messages to audit by default: reading them from Dovecot takes 10 s of CPU time here, and a minute on a busy
+machine."""
 
 SUBMITTING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
 
 
 def is_audited(workload: Workload, load: PlannedLoad | None, most: int = MOST_MESSAGES) -> bool:
-    """Return whether the mail of a run is audited: as `run.audit` says, or by default.
+    """Return True if a run's mail is audited: as `run.audit` says, or by default.
 
-    The default is yes if the plan has at most `most` messages and no tasks of plug-ins, which are not recorded. A
+    By default, that is so if the plan has at most `most` messages, and no tasks of plug-ins, which are not recorded. A
     cluster's run is audited only if `run.audit` says so.
     """
     scenario = workload.scenario
@@ -68,7 +68,7 @@ def is_audited(workload: Workload, load: PlannedLoad | None, most: int = MOST_ME
 def run_header(
     workload: Workload, run: str, server: str, plan: str, start_state: str | None, load: PlannedLoad | None
 ) -> dict[str, Any]:
-    """Return the header of the run with the ID `run` on a server with this name.
+    """Return the header for the run with the ID `run`, on a server with this name.
 
     `plan` and `start_state` are digests. `load` is the planned load, None if it is unknown.
     """

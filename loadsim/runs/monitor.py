@@ -1,6 +1,6 @@
 """Watch a server's machine without making load: write samples of probes to a timing log, for the analysis of a run.
 
-The log goes to standard output: into a file, or to a reader at the other end of a connection.
+The log goes to standard output: to a file, or to a reader at the other end of a connection.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ WRITE_EACH_S = 1.0
 NOT_WRITTEN = "monitor: expected to write all samples, found: "
 
 FACTS_EACH = 10
-"""The counts of samples and failures are part of one write in this many."""
+"""One write in this many includes the counts of samples and failures."""
 
 Probes = Mapping[str, Mapping[str, Any]]
 """Settings of probes by name."""
 
 
 def watch_server(probes: Probes, services: Services, name: str, *, watcher: Watcher = SILENT) -> None:
-    """Sample probes of the services' machine each second, and write the samples to standard output, until a signal.
+    """Sample probes on the services' machine each second, and write the samples to standard output, until a signal.
 
-    `name` is the monitor's. Sampling also ends when the output has no reader left, and when standard input is a pipe or
-    socket that is closed: then the machine at the other end is gone.
+    `name` is the monitor's. Sampling also ends when the output has no reader left, or when standard input, a pipe or
+    socket, is closed: the machine at the other end is then gone.
 
     Raises `ConfigError` for wrong names or settings, and for an output that cannot be written.
     """
@@ -60,7 +60,7 @@ def watch_server(probes: Probes, services: Services, name: str, *, watcher: Watc
 
 
 def _standard_output() -> FileIO:
-    """Return a stream to the present standard output, which plug-ins cannot print to. Raises `ConfigError`."""
+    """Return a stream to the real standard output, out of reach of plug-ins that print. Raises `ConfigError`."""
     sys.stdout.flush()
     descriptor = os.dup(1)
     if os.isatty(descriptor):
@@ -72,7 +72,7 @@ def _standard_output() -> FileIO:
 
 @contextmanager
 def _calls_at_end_of_input(act: Callable[[], object]) -> Iterator[None]:
-    """In the block, call `act` when the standard input ends, if it is a pipe or a socket. Its content is discarded."""
+    """In the block, call `act` when the standard input ends, if it is a pipe or a socket. All input is discarded."""
     try:
         kind = stat.S_IFMT(os.fstat(0).st_mode)
     except OSError:  # closed before the start
@@ -136,7 +136,7 @@ async def _watch(probes: Probes, services: Services, name: str, output: FileIO, 
 
 
 def _place(services: Services) -> dict[str, Any]:
-    """Return whether the server is on this machine; None if its address is here, but a port has no listener."""
+    """Return True if the server is on this machine; None if its address is here but a port has no listener."""
     endpoints = services.endpoints.values()
     here = find_server(*endpoints).here
     listens = all(any(listening(addresses_of(each.host), each.port)) for each in endpoints)

@@ -1,7 +1,7 @@
-"""The needs of a run compared with this machine, before the run: processor, memory, open files, disk.
+"""A run's needs compared with this machine, before the run: processor, memory, open files, disk.
 
-The figures per user and per task are measured (docs/explanation/performance.md) and rounded to the safe side. They
-warn of a run that this machine cannot make; only the run itself shows whether it could.
+The figures per user and per task are measured (docs/explanation/performance.md) and rounded to the safe side. They can
+warn that this machine cannot make a run; only the run itself shows that it can.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ ENGINE_TASKS_PER_S = 250.0
 """Planned tasks per second at which an engine on a core of its own runs about 2 ms late (99th percentile)."""
 
 EMBEDDED_TASKS_PER_S = 100.0
-"""Planned tasks per second above which the embedded server, on two cores, answers several times more slowly."""
+"""Planned tasks per second above which the embedded server, on two cores, becomes several times slower."""
 
 ENGINE_BYTES = 60 << 20
 USER_BYTES = 13 << 10
 TLS_BYTES = 37 << 10
-"""Memory of an engine without users, of a user's connection, and of its TLS."""
+"""Memory for an engine without users, for a user's connection, and for its TLS."""
 
 MAPI_BYTES, MAPI_TLS_BYTES = 8 << 10, 66 << 10
-"""Memory of a user of the driver `mapi` beyond that of two connections, and of their TLS."""
+"""Memory for a user of the driver `mapi`, beyond that for two connections, and for their TLS."""
 
 EMBEDDED_COPIES = 3
 """The embedded server's memory for a message, as a multiple of the message's size."""
 
 LOG_BYTES_PER_TASK = 400
-"""A planned task's share of the timing logs, with its commands, SYNC, and the samples of each second."""
+"""A planned task's share of the timing logs, including its commands, SYNC, and each second's samples."""
 
 RESULT_BYTES = 1 << 20
 """The other files of a run directory: score, answer, events, report."""
@@ -66,7 +66,7 @@ SAMPLED_USERS = 500
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The needs of a run on this machine; those that follow from the planned load are None if it is unknown.
+    """A run's needs on this machine; those that follow from the planned load are None if the load is unknown.
 
     `open_files` is per engine, `busiest_tasks_per_s` the planned rate in the busiest `BUSIEST_S`. `day_s` is the length
     of the run's day.
@@ -83,9 +83,9 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources of this machine; `open_files` is None if they are unlimited.
+    """This machine's resources; `open_files` is None if they are unlimited.
 
-    `tasks_per_s` is the rate with which the engines can keep pace, or the embedded server if `embedded`.
+    `tasks_per_s` is the rate at which the engines (or, if `embedded`, the embedded server) can keep up.
     """
 
     tasks_per_s: float
@@ -126,7 +126,7 @@ def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Need
 def busiest_per_s(tasks: Sequence[float], duration_s: float) -> float:
     """Return the tasks per second in the busiest `BUSIEST_S`, or in the whole of a shorter run.
 
-    `tasks` are counted in equal parts of the run.
+    `tasks` has the counts in equal parts of the run.
     """
     if not tasks:
         return 0.0
@@ -137,9 +137,9 @@ def busiest_per_s(tasks: Sequence[float], duration_s: float) -> float:
 
 
 def resources_for(scenario: Scenario, engines: int, directory: Path) -> Resources:
-    """Return the resources of this machine for a run with its logs in `directory`, which need not exist yet."""
+    """Return this machine's resources for a run that keeps its logs in `directory`, which need not exist yet."""
     cores = usable_cores()
-    shared = all(_is_here(each.host) for each in _endpoints(scenario))  # names of hosts are not looked up
+    shared = all(_is_here(each.host) for each in _endpoints(scenario))  # host names are not looked up
     at_once = min(engines, max(1, cores // 2) if shared else cores)
     tasks_per_s = at_once * ENGINE_TASKS_PER_S
     memory_bytes, available_bytes = _memory()
@@ -167,7 +167,7 @@ def _is_here(host: str) -> bool:
 
 
 def _memory() -> tuple[int, int]:
-    """Return the total and the available memory in bytes, within the limits of our control groups."""
+    """Return the total and the available memory in bytes, within our control groups' limits."""
     memory = psutil.virtual_memory()
     limits = memory_limits() or (memory.total, memory.available)
     return min(memory.total, limits[0]), min(memory.available, limits[1])
@@ -184,7 +184,7 @@ def check_memory(needs: Needs, resources: Resources) -> None:
 
 
 def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[str]:
-    """Return what this machine probably lacks for a run, each with a remedy. With `pin`, it has half the cores."""
+    """Return shortages that a run will probably meet on this machine, each with a remedy. `pin` halves the cores."""
     lines = []
     busiest = needs.busiest_tasks_per_s
     if busiest is not None and busiest > resources.tasks_per_s:
@@ -234,9 +234,9 @@ def describe(needs: Needs, resources: Resources) -> list[str]:
 def compared_needs(
     workload: Workload, load: PlannedLoad | None, engines: int | None = None, directory: Path = Path("runs")
 ) -> tuple[Needs, Resources]:
-    """Return the needs of a run with this number of engines (None: the default), and this machine's resources.
+    """Return a run's needs with this number of engines (None: the default), and this machine's resources.
 
-    `directory` is the run's; `load` is None if it is unknown.
+    `directory` is the run's; `load` is None if unknown.
     """
     engines = engine_count(workload.scenario, engines, pin=False)
     resources = resources_for(workload.scenario, engines, directory)
@@ -244,7 +244,7 @@ def compared_needs(
 
 
 def engine_count(scenario: Scenario, wanted: int | None, pin: bool) -> int:
-    """Return the number of engines: as wanted, or by default by the number of cores, which `pin` halves.
+    """Return the number of engines: the wanted one or, by default, one that suits the cores, which `pin` halves.
 
     Raises `ConfigError` for fewer than one, more than users, or several with a driver that needs a single process.
     """

@@ -1,4 +1,4 @@
-"""The result of a run: its summary, computed from the logs in its directory and written there."""
+"""A run's result: its summary, computed from the logs in its directory and written there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loadsim.runs.watcher import Watcher
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The directory of a run, and the summary of its logs; `written` is true if its files could be written."""
+    """A run's directory, and the summary of its logs; `written` is true if its files could be written."""
 
     directory: Path
     summary: Summary
@@ -25,7 +25,7 @@ class RunResult:
 
     @property
     def score_ms(self) -> float | None:
-        """The score; None if the run has none, or one for each of several drivers."""
+        """The score; None if the run has none, or has several, one per driver."""
         return self.summary.figures.score_ms
 
     @property
@@ -37,7 +37,7 @@ class RunResult:
 def write_summary(directory: Path, watcher: Watcher) -> RunResult:
     """Compute the summary of the logs in a run directory, and write score.json and answer.txt there.
 
-    Signals do not interrupt it: they end what comes after it. Raises `RunInvalid` if the logs are missing or
+    Signals do not interrupt this, but end what comes after it. Raises `RunInvalid` if the logs are missing or
     unreadable.
     """
     with handled_by(lambda _: None):
@@ -53,7 +53,7 @@ def write_summary(directory: Path, watcher: Watcher) -> RunResult:
 
 
 def write_whole(path: Path, text: str, watcher: Watcher) -> bool:
-    """Write a file; if the disk does not take all of it, remove it, warn, and return False."""
+    """Write a file; if not all of it can be written, remove it, warn, and return False."""
     try:
         path.write_text(text + "\n", encoding="utf-8")
         return True

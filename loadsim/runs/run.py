@@ -1,4 +1,4 @@
-"""A run, from its first checks to its summary. A `Place` makes the load: this machine, or the clients of a cluster."""
+"""A run, from its first checks to its summary. A `Place` makes the load: this machine, or a cluster's clients."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Run:
     async def recorded(
         self, message: str = "", send: Callable[[Mapping[str, Any]], None] = lambda _: None
     ) -> AsyncIterator[Events]:
-        """Yield the events of the load that is made in the block, and collect the monitors meanwhile.
+        """Yield the events of the load made in the block, and collect from the monitors meanwhile.
 
-        `message` is shown once the monitors sample; `send` receives each event. If the block raises `ConfigError`,
-        there was no load, and its files are removed.
+        `message` is shown once the monitors are sampling; `send` receives each event. If the block raises
+        `ConfigError`, there was no load, and its files are removed.
         """
         try:
             async with collected(self.scenario.monitors, self.directory / "logs"):
@@ -69,14 +69,14 @@ class Run:
 
 
 class Place(Protocol):
-    """The machines that make the load of one run: this one, or the clients of a cluster."""
+    """The machines that make a run's load: this one, or a cluster's clients."""
 
     @property
     def loop_factory(self) -> LoopFactory | None:
         """The factory of the event loop; None for asyncio's own."""
 
     def check(self, scenario: Scenario) -> Workload:
-        """Return the plans of the users after all checks that need no server. Raises `ConfigError`."""
+        """Run all checks that need no server, and return the users' plans. Raises `ConfigError`."""
 
     def reached(
         self, scenario: Scenario, directory: Path, watcher: Watcher
@@ -84,14 +84,14 @@ class Place(Protocol):
         """Yield the services and the name of the server, which runs at least as long as the block."""
 
     def loaded(self, run: Run) -> AbstractAsyncContextManager[Hold | None]:
-        """Prepare the mailboxes and make the load, which is over when the block begins. Yield a hold that still lasts.
+        """Prepare the mailboxes and make the load, which is over when the block begins. Yield the hold if still held.
 
-        Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log is here after it.
+        Raises `ConfigError` for a fault found before the load, and `RunInvalid` if there is no log here afterwards.
         """
 
 
 def make_run(scenario: Scenario, place: Place, out: Path | None, even_invalid: bool, watcher: Watcher) -> RunResult:
-    """Make a run as `run_locally` does, with its load made at a place. Raises as `Place.loaded`."""
+    """Make a run like `run_locally`, but with the load made at this place. Raises as `Place.loaded`."""
     began = datetime.now(UTC)
     with printing_to_stderr() if scenario.probes or scenario.plugins else nullcontext():
         check_protocols(scenario)
@@ -118,7 +118,7 @@ async def _execute(run: Run, place: Place) -> RunResult:
 
 
 async def _audit(run: Run, hold: Hold | None) -> None:
-    """Audit a completed run if its logs require it; a run that lacks a required audit is invalid.
+    """Audit a finished run if its logs require it: without that audit, the run is invalid.
 
     A signal ends the audit.
     """

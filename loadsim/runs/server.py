@@ -1,4 +1,4 @@
-"""The server under test: started if it is the embedded one, located, and kept on its own cores on request."""
+"""The server under test: started if it is the embedded one, located and, on request, kept on its own cores."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from loadsim.scenario.server import Server
 from loadsim.servers.embedded import EmbeddedServer, start_embedded, start_embedded_mapi
 
 IN_MEMORY = "none, mail systems in memory"
-"""The server's name in a run whose users all have the in-memory driver, and thus contact no server."""
+"""The server's name in a run whose users all have the in-memory driver, and so contact no server."""
 
 
 @contextmanager
 def server_under_test(scenario: Scenario, directory: Path) -> Iterator[tuple[Services, str]]:
-    """Yield the services and the name of the server. The embedded server runs as long as the block."""
+    """Yield the services and the name of the server. The embedded server runs for as long as the block."""
     in_memory = all(group.protocol == IN_THE_ENGINE for group in scenario.topology)
     if isinstance(scenario.server, Server):
         services = services_of(scenario)
@@ -39,7 +39,7 @@ def server_under_test(scenario: Scenario, directory: Path) -> Iterator[tuple[Ser
 
 
 def embedded_server(scenario: Scenario) -> Callable[..., EmbeddedServer]:
-    """Return the function that starts the embedded server with the services that the users of a scenario need."""
+    """Return the function that starts the embedded server with the services that a scenario's users need."""
     return start_embedded_mapi if needed_services(scenario) == {"mapi"} else start_embedded
 
 
@@ -47,7 +47,7 @@ def embedded_server(scenario: Scenario) -> Callable[..., EmbeddedServer]:
 def server_facts(services: Services, engines: int, pin: bool, watcher: Watcher) -> Iterator[dict[str, Any]]:
     """Yield facts about the server and this machine for the machine's log.
 
-    With `pin`, a server on this machine and the load run on separate cores in the block, as far as permitted.
+    With `pin`, a server on this machine and the load run on separate cores during the block, as far as permitted.
     """
     place = find_server(*services.endpoints.values())
     facts = environment_facts(place, services)

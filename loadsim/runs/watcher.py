@@ -8,7 +8,7 @@ from typing import Literal
 from loadsim.engine.snapshot import LiveSnapshot
 
 Stage = Literal["plan", "join", "prepare", "load", "collect", "audit", "analyse"]
-"""The stages of a run, in order. `join` and `collect` occur in cluster runs, `audit` in those whose mail is audited."""
+"""The stages of a run, in order. Only cluster runs have `join` and `collect`, only audited ones `audit`."""
 
 
 class Watcher:
@@ -31,13 +31,13 @@ class Watcher:
         """Report the finished share of a plan, from 0 to 1. A plan that takes less than a second reports none."""
 
     def due(self, tasks: Mapping[str, Sequence[int]]) -> None:
-        """Report the plan, if it is known: by task, the number due in each of equal parts of the run."""
+        """Report the plan, if it is known: for each task, the number due in each of equal parts of the run."""
 
     def prepared(self, phase: str, done: int, total: int) -> None:
         """Report how many accounts have passed a phase of the preparation, or of the audit."""
 
     def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
-        """Report the state of the load, once a second; `clients` has the state of each client of a cluster run."""
+        """Report the state of the load, once a second; `clients` has the state of each client in a cluster run."""
 
     def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
         """Report a sample of a probe on this machine, before the next snapshot: finite figures by name."""
