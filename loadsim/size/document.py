@@ -42,7 +42,7 @@ def size_verdict(sizing: Sizing) -> str:
         reasons = "; ".join(resource.why_not.text for resource in blocking if resource.why_not)
         return f"not decided, since a resource without a number may be full first: {reasons}"
     at_least = first.bound == AT_LEAST
-    # A resource with a wider interval may be full before the one with the lowest estimate.
+    # A resource with a wider interval may be full before the one with the lowest estimate is.
     least = min(sizing.resources, key=lambda resource: inf if resource.users is None else resource.users.low)
     certain = "" if least is first else "probably "
     about, interval = ("", "") if at_least else ("about ", f" (95 %: {_interval(first.users)})")
@@ -85,7 +85,7 @@ def _blocks(sizing: Sizing) -> Iterator[Block]:
 
 
 def _amount(resource: SizedResource, amount: float | None) -> str | None:
-    """Format an amount of a resource with its unit, or in per cent if only the used share is known."""
+    """Format an amount of a resource with its unit, or as a percentage if only the used share is known."""
     if amount is None:
         return None
     return f"{100 * amount:,.3g} %" if resource.unit == BUSY_SHARE else f"{amount:,.3g} {resource.unit}"

@@ -27,13 +27,13 @@ from loadsim.size.utilisation import (
 )
 
 ESTIMATE, AT_LEAST = "estimate", "at least"
-"""The meanings of a number of users: an estimate, or a bound if others use the resource or it serves in parallel."""
+"""The meanings of a number of users: an estimate, or a bound (shared resources, and parallel ones)."""
 
 MOST_BY_OTHERS = 0.05
-"""The largest share of the server's cores that others may take: a filter's work, for example, may follow the load."""
+"""The largest share of the server's cores that others may take: their work, such as a filter's, may follow the load."""
 
 MOST_TWICE = 0.1
-"""The largest share of the server's work that may count twice: the kernel's counts are only this exact."""
+"""The largest share of the server's work that may be counted twice: the kernel's counts are no more exact than this."""
 
 BUSY_SHARE = "busy share"
 """The unit of a resource if only the share in use is known."""
@@ -41,7 +41,7 @@ BUSY_SHARE = "busy share"
 DISK = re.compile(r"disk_(.+)_busy_share")
 
 STACKED = re.compile(r"(?:md|dm_|drbd|bcache|loop|zd)[_0-9].*")
-"""Linux block devices that keep their data on others: RAID, volumes, replicas, caches, images."""
+"""Linux block devices that keep their data on other devices: RAID, volumes, replicas, caches, images."""
 
 THREAD, OF_OTHERS = re.compile(r"server_thread_(.+)_cores"), re.compile(r"others_(.+(?<!_cpu))_cores")
 """The figures for the busiest thread of the server's processes, and for the busiest other program."""
@@ -52,9 +52,9 @@ _KNOWN_GROUPS = ("server", "loadsim", "others")
 
 @dataclass(frozen=True, slots=True)
 class SizedResource:
-    """A server's resource over the window, and the number of users that fill it.
+    """A server's resource over the window, and the number of users who would fill it.
 
-    `used` and `available` are in `unit`. `available` is what background load leaves. `users` fill it; if None,
+    `used` and `available` are in `unit`. `available` is what background load leaves. `users` would fill it; if None,
     `why_not` is the reason. If the resource is hardly used, more than `users_beyond` fit. `bound` says whether `users`
     is an estimate, or whether more fit.
     """
@@ -70,7 +70,7 @@ class SizedResource:
     why_not: Finding | None = None
 
     def may_be_full_before(self, users: float) -> bool:
-        """Return whether this resource has no number, and may be full with fewer users."""
+        """Return True if this resource has no number, and may be full with fewer users."""
         return self.users is None and (self.users_beyond is None or self.users_beyond < users)
 
 
@@ -87,7 +87,7 @@ class Demand:
 def resources_of(host: Series, users: int, window_s: Window) -> list[SizedResource]:
     """Return the resources that the probe sampled, and always the processor and memory.
 
-    All programs use disks and network, and many disks serve several requests at once, so more users may fit.
+    All programs use disks and network, and many disks serve several requests at once: so more users may fit.
     """
     busy = {f"disk {disk[1]}": figure for figure in sorted(host) if (disk := DISK.fullmatch(figure))}
     if "network_busy_share" in host:
@@ -123,7 +123,7 @@ def work_cores(host: Series, window_s: Window) -> Blocks:
     used = sum((means(host, group + _CORES, window_s) for group in groups), means(host, "server_cpu_cores", window_s))
     if not groups:
         return used
-    # `others` is the busy time outside all groups: all parts add up to the busy time, unless a process is in two.
+    # `others` is the busy time outside all groups: all add up to the busy time, unless a process is in two groups.
     parts = used + means(host, "loadsim_cpu_cores", window_s) + means(host, "others_cpu_cores", window_s)
     busy_share = means(host, "cpu_busy_share", window_s) - means(host, "cpu_steal_share", window_s)
     twice = float((parts - busy_share * means(host, "cores", window_s)).mean())
@@ -133,7 +133,7 @@ def work_cores(host: Series, window_s: Window) -> Blocks:
 
 
 def server_cores(host: Series, window_s: Window) -> float:
-    """Return the number of cores on which the server's processes may run: all of the machine's, or fewer.
+    """Return the number of cores on which the server's processes may run: all of the machine's cores, or fewer.
 
     Raises `NotKnown` if it changed, or if processes may use different cores: some cores may be full before the rest.
     """
@@ -200,7 +200,7 @@ def _processor(host: Series, window_s: Window) -> tuple[Blocks, Blocks]:
 
 
 def _most(host: Series, figures: re.Pattern[str], window_s: Window) -> tuple[str, str] | None:
-    """Return the name and the figure with the largest sum in the window; None if no figure matches."""
+    """Return the name and key of the figure with the largest sum in the window; None if no figure matches."""
     sums = {
         (match[1], figure): sum(value for at_s, value in host[figure] if window_s.begin_s <= at_s < window_s.end_s)
         for figure in host
@@ -210,7 +210,7 @@ def _most(host: Series, figures: re.Pattern[str], window_s: Window) -> tuple[str
 
 
 def _thread(host: Series, window_s: Window) -> dict[str, str]:
-    """Return the figure of the server's busiest thread by name; nothing if the thread changed, or is hardly used."""
+    """Return the figure for the server's busiest thread, by name; nothing if the thread changed, or was hardly used."""
     with suppress(NotKnown):
         busiest = _most(host, THREAD, window_s)
         if busiest and means(host, busiest[1], window_s).max() >= LEAST_UTILISATION:
@@ -219,10 +219,10 @@ def _thread(host: Series, window_s: Window) -> dict[str, str]:
 
 
 def _quota(host: Series, window_s: Window) -> Blocks:
-    """Return the used share of quota in the control group that was nearest to its quota.
+    """Return the used share of quota of the control group nearest to its quota.
 
-    Each sample may be of another group, the one with the highest share of either kind, so no group used a larger share.
-    All programs in a group count. So more users may fit.
+    Each sample may be of a different group, the one with the highest share of either kind, so no group used a larger
+    share. All programs in a group count, so more users may fit.
     """
     if "quota_busy_share" not in host:
         raise NotKnown(Code.QUOTA_UNKNOWN)
@@ -277,7 +277,7 @@ def _demand(name: str, unit: str, used: Callable[[], Blocks], units: Blocks | fl
 
 
 def _disk_operations(host: Series, kind: str, window_s: Window) -> Blocks:
-    """Return the reads or writes per second of all disks. Raises `NotKnown` without disks, and for stacked ones."""
+    """Return all disks' reads or writes per second. Raises `NotKnown` if there are no disks, or if any are stacked."""
     disks = [disk[1] for figure in sorted(host) if (disk := DISK.fullmatch(figure))]
     if not disks:
         raise NotKnown(Code.NO_DISKS)

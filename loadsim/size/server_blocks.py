@@ -1,4 +1,4 @@
-"""Samples of a server's probes, and rates of its users, in the blocks of a window."""
+"""Samples from a server's probes, and its users' rates, in the blocks of a window."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT, OUTCOME
 
 Series = Mapping[str, Samples]
-"""A probe's samples by figure, including those before the window: a value covers the time since the last one."""
+"""A probe's samples by figure, including those before the window: each value covers the time since the previous one."""
 
 
 def hosts_of(series: Mapping[str, Series]) -> list[str]:
-    """Return the names of `host` probes, including labelled ones and monitors'."""
+    """Return the names of `host` probes, including those with labels and those of monitors."""
     return [name for name in series if kind_of(name) == HOST]
 
 
 def host_of(place: str, series: Mapping[str, Series]) -> str:
-    """Return the only probe `host` that saw the server's processes. Raises `ConfigError` if there are none or several.
+    """Return the only `host` probe that saw the server's processes. Raises `ConfigError` if there are none or several.
 
-    A server on several machines is full when the first of them is, and cannot be told apart from one machine with two
-    probes.
+    A server on several machines is full as soon as one of them is, and looks just like one machine with two probes.
     """
     hosts = hosts_of(series)
     seen = [name for name in hosts if "server_cpu_cores" in series[name]]
@@ -74,7 +73,7 @@ def rates_of(log: TimingLog, window_s: Window) -> Rates:
 
 
 def means(host: Series, figure: str, window_s: Window) -> Blocks:
-    """Return a figure's means by block. Raises `NotKnown` if the probe does not have it."""
+    """Return a figure's mean in each block. Raises `NotKnown` if the probe does not have it."""
     if figure not in host:
         raise NotKnown(Code.NO_FIGURE, figure=figure)
     return block_means(host[figure], window_s)

@@ -1,7 +1,7 @@
 """Sizing: the number of users at which each of a server's resources would be full, from one measured run.
 
-The server's figures come from the probe `host` on its machine, its own counts from `postfix`. A misleading figure is
-left out, with the reason.
+The server's figures come from the `host` probe on its machine, its own counts from the `postfix` probe. A misleading
+figure is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from loadsim.size.server_blocks import Rates, Series, host_of, hosts_of, means, 
 from loadsim.size.utilisation import NotKnown
 
 OTHER_LOAD = 1.1
-"""A server has other load if it counts this many times as much mail as loadsim made."""
+"""A server has other load if it counts this many times the mail that loadsim made."""
 
 FULL = 0.95
-"""The utilisation from which a resource was full, and tasks may demand more than was measured."""
+"""From this utilisation on, a resource was full, and tasks may demand more than was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,10 @@ class Sizing:
 
     @property
     def first(self) -> SizedResource | None:
-        """The resource that the fewest users fill.
+        """The resource that the fewest users would fill.
 
-        None if a resource without a number may come first, or if the run missed its criteria: something else is slow.
+        None if a resource without a number may come first, or if the run missed its criteria, as something else is
+        slow.
         """
         if self.missed:
             return None
@@ -134,7 +135,7 @@ def _doubts(
 
 
 def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) -> list[Finding]:
-    """Return a doubt for each Postfix that received more messages than loadsim made."""
+    """Return a doubt for each Postfix that received more messages than loadsim sent."""
     doubts, ours = [], float(rates.messages.mean())
     for probe in series:
         if kind_of(probe) != "postfix":

@@ -1,7 +1,7 @@
 """The utilisation law: the utilisation of a resource grows in proportion to the users, U = X * D.
 
-X is the throughput, D the demand of a task on the resource (Denning and Buzen, "The operational analysis of queueing
-network models", 1978). So a resource of which n users take the share U is full with n / U users, if the mix of tasks
+X is the throughput, and D a task's demand on the resource (Denning and Buzen, "The operational analysis of queueing
+network models", 1978). So if n users take the share U of a resource, n / U users fill it, as long as the mix of tasks
 and the demands stay the same.
 
 Samples in one window are correlated. The window is divided into ten blocks, whose means are nearly independent (batch
@@ -32,13 +32,13 @@ LEAST_SAMPLES = 3
 """The fewest samples in a block."""
 
 LEAST_UTILISATION = 0.05
-"""A lower utilisation is not extrapolated: 20 times the load would have effects that the run did not."""
+"""Lower utilisations are not extrapolated: 20 times the load would have effects that the run did not have."""
 
 WIDEST = 2.0
 """The largest ratio between the ends of an interval; a wider one is useless for sizing."""
 
 EXACT = 1e-9
-"""Blocks' deviations below this share of a figure are rounding errors."""
+"""Deviations of blocks below this share of a figure are rounding errors."""
 
 Blocks = NDArray[np.float64]
 """One figure per block of the window."""
@@ -50,7 +50,7 @@ Samples = Sequence[tuple[float, float]]
 class NotKnown(Exception):
     """The reason why a figure cannot be given.
 
-    `users_beyond` is a lower bound for the number of users in question; None if unknown.
+    `users_beyond` is a lower bound on the number of users; None if unknown.
     """
 
     def __init__(self, code: Code, users_beyond: float | None = None, /, **values: Value) -> None:
@@ -78,7 +78,7 @@ class Estimate:
 def block_means(samples: Samples, window_s: Window) -> Blocks:
     """Return the mean of each block, with samples weighted by the time that they cover.
 
-    Raises `NotKnown` if samples are too few, or missing for longer than a criterion allows.
+    Raises `NotKnown` if there are too few samples, or none for longer than a criterion allows.
     """
     begin_s, length_s = window_s.begin_s, window_s.length_s
     inside = [(at_s, value, at_s - before) for (before, _), (at_s, value) in pairwise(samples) if begin_s <= at_s]
@@ -130,7 +130,8 @@ def ratio(parts: Blocks, wholes: Blocks | float) -> Estimate:
 
 
 def levels(parts: Blocks, wholes: Blocks | float) -> Estimate:
-    """Return the ratio of two levels, such as memory, that drift naturally; the interval is its range over the blocks.
+    """Return the ratio of two levels, such as memory, that drift naturally; the interval is the ratio's range over the
+    blocks.
 
     Raises `NotKnown` if a denominator is not above 0.
     """
