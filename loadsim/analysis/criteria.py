@@ -95,7 +95,7 @@ NO_LOAD_EXCUSES = ("delivery.missing", "delivery.duplicates")
 """No load excuses missing these criteria. It may excuse undelivered mail: an overloaded server is slow to deliver."""
 
 AUDIT = "audit."
-"""The prefix of the criteria of an audit; the others judge what users saw."""
+"""The prefix of an audit's criteria; all others judge what users saw."""
 
 
 def audit_results(audit: AuditRecord | None) -> tuple[Result, ...]:
@@ -198,7 +198,7 @@ def switched_off(criteria: Mapping[str, Limits | None], figures: Figures) -> tup
 
 
 def less_strict(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple[str, ...]:
-    """Return the criteria that are less strict than the default that they replace, with their limits.
+    """Return the criteria that are less strict than the defaults that they replace, with their limits.
 
     Return none for the embedded server: its criteria are wide, to suit slow machines.
     """

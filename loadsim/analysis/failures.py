@@ -1,4 +1,4 @@
-"""Failures of a run by kind, with their number, the first instant, and the server's first response."""
+"""A run's failures by kind: how many, when the first one occurred, and the server's response to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
 
 Kind = tuple[str, str, str]
-"""Task, outcome, and the kind of error."""
+"""Task, outcome, and error kind."""
 
 
 @dataclass(frozen=True, slots=True)

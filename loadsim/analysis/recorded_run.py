@@ -27,7 +27,7 @@ MOST_EVENT_BYTES = 1 << 27
 SECRET, MASK = "password", "***"
 
 SCENARIO = "scenario.yaml"
-"""The file of a run directory with the scenario."""
+"""The file in a run directory that holds the scenario."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,9 +122,9 @@ def summary_of(
     """Compute the summary of a run from its merged log.
 
     Weights and window default to those of the log's header; `commands` adds single protocol commands. `criteria`, or
-    those of a scenario file, replace the criteria of the run. Raises `LogError` for logs that cannot be read, an
-    impossible window, or weights for a run without a score. Raises `ConfigError` for criteria on figures that the log
-    does not have.
+    those of a scenario file, replace the run's criteria. Raises `LogError` for logs that cannot be read, an impossible
+    window, or weights for a run without a score. Raises `ConfigError` for criteria on figures that the log does not
+    have.
     """
     # 1. The window, the weights and the limits.
     window = window_of(log)

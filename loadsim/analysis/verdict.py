@@ -30,7 +30,7 @@ FULL_SHARE = 0.995
 
 
 FULL_LOAD = 0.98
-"""The load counts as the plan's if at least this share of it was made: healthy runs make 96 to 102 % of some hundred
+"""The load counts as the plan's if at least this share of it was made: healthy runs make 96 to 102 % of a few hundred
 tasks, and 99 to 101 % of thousands (`docs/explanation/measurement.md`)."""
 
 
@@ -244,11 +244,11 @@ def _nothing(facts: Facts, code: Code, where: str = "") -> Finding:
 def _few(figures: Figures, facts: Facts, task: TaskFigures, limits: Limits) -> Code:
     """Return why a task has too few hits. The first reason that applies counts:
 
-    1. The terms, if the plan has too few of the task.
+    1. The terms, if the plan has too few of these tasks.
     2. The load, if enough were due: they failed, or were not done.
     3. The end by `abort_on`, if the others would have been due later.
     4. The load, if too little of the plan was made: users of a slow server have less mail to answer. This does not
-       apply if records may be missing, or if the plan does not state the task.
+       apply if records may be missing, or if the plan does not have the task.
     5. The terms.
     """
     planned = _planned(figures, task)

@@ -1,4 +1,4 @@
-"""Health of the generator in a window: its engines and their machines.
+"""The generator's health in a window: its engines and their machines.
 
 Engines are never averaged: the times of a late engine are wrong even if all others kept up. Percentiles of lag are
 exact, over all ticks in the window.

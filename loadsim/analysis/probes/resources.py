@@ -35,7 +35,7 @@ threads that wait for it reveal it.
 INSTEAD: Mapping[str, str] = {"cpu_busy_share": "server_cores_busy_share"}
 """A figure that does not count if another one was measured.
 
-A server that may use some cores only is full when these are. The others, such as those of a pinned generator, are
+A server that may use only some cores is full when these are. The others, such as those of a pinned generator, are
 neither its room nor its load. If its cores were not measured over the whole window, all cores count as a resource of
 their own.
 """
@@ -46,7 +46,7 @@ UNMEASURED = {"cpu_busy_share": "processor of all cores", "server_cores_busy_sha
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A machine on which probes run. `server_here`: the server under test runs on it; None if unknown."""
+    """A machine where probes run. `server_here`: the server under test runs on it; None if unknown."""
 
     machine: str
     server_here: bool | None

@@ -1,4 +1,4 @@
-"""Build-ups and growth of a send queue, from its samples in the window of a run.
+"""Build-ups and growth of a send queue, from its samples in a run's window.
 
 A queue is measured in seconds of throughput: its recipients, divided by the mean deliveries per second in the window.
 """
@@ -22,7 +22,7 @@ BUILD_UP_S, GROWTH_S = "send_queue_build_up_s", "send_queue_growth_s"
 STANDING_S = 5.0
 """A queue of at most this length is no build-up: by Little's law, its mail waits for 5 s on average.
 
-A busy server always has messages under way. CoDel, too, ignores queues that are short or brief: its target is 5 to 10 %
+A busy server always has messages under way. CoDel also ignores queues that are short or brief: its target is 5 to 10 %
 of its interval (RFC 8289). This is 8 % of the 60 s that a build-up may last.
 """
 
@@ -30,7 +30,7 @@ PARTS = 10
 """Growth compares the shortest queues of ten equal parts of the samples, which brief build-ups do not change."""
 
 ALPHA = 0.02
-"""The level of a two-sided test: one window in a hundred without growth shows some by chance."""
+"""The level of a two-sided test: one in a hundred windows without growth shows some by chance."""
 
 Floats = NDArray[np.float64]
 

@@ -28,7 +28,7 @@ def engine_series(log: TimingLog, bins: Bins) -> list[tuple[Floats, Floats]]:
 
 
 def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
-    """Return the busy share of all cores of each machine."""
+    """Return each machine's busy share of all its cores."""
     series = {}
     for name, samples in _samples(log, "core_shares").items():
         series[name.rpartition(".")[0]] = _mean(bins, _values(samples, "cpu_share"))
