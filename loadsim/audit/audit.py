@@ -99,7 +99,7 @@ def _check_scenario(directory: Path, log: TimingLog, scenario: Scenario) -> None
 
 
 class Auditor:
-    """Judges the mailboxes of a run by its log and its workload."""
+    """Judges a run's mailboxes by its log and workload."""
 
     def __init__(self, workload: Workload, log: TimingLog, file: AuditFile) -> None:
         self._workload = workload

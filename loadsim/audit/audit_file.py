@@ -135,12 +135,12 @@ class AuditFile:
         return AuditTotals(*(number or 0 for number in boxes.fetchone()))
 
     def counts(self) -> dict[Code, int]:
-        """Return the number of faults by code, in the order of the catalogue."""
+        """Return the number of faults by code, in the catalogue's order."""
         counts = dict(self._sql.execute("SELECT code, count(*) FROM settled GROUP BY code"))
         return {code: counts[code.id] for code in Code if code.id in counts}
 
     def faults(self, most: int = -1) -> Iterator[tuple[int, Fault]]:
-        """Yield users and faults in the order of codes, then of users; at most this many of each code."""
+        """Yield users and faults, ordered by code, then by user; at most this many of each code."""
         for code in self.counts():
             rows = self._sql.execute(
                 "SELECT user, message, folder, wanted FROM settled WHERE code = ? ORDER BY user, at LIMIT ?",

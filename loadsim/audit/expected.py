@@ -107,7 +107,7 @@ class ExpectedMail:
             self.messages[message] = Expected([(folder, flags)], arrived=True, given=flags)
 
     def replay(self, events: Iterable[MailEvent]) -> None:
-        """Apply the events, those of acceptance first, the others in the order in which they happened."""
+        """Apply the events: acceptances first, then the others in the order in which they happened."""
         for event in events:
             self._apply(*event)
 

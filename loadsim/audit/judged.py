@@ -1,4 +1,4 @@
-"""The faults of a mailbox: its contents compared with those expected, as far as they are known."""
+"""A mailbox's faults: its contents compared with what is expected, as far as that is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadsim.model.message_tag import INITIAL
 from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, USER_FLAGS, Flag
 
 DELETED = "\\deleted"
-"""The flag of a copy that is marked for deletion. It counts as gone, and is a fault where it must be removed."""
+"""The flag that marks a copy for deletion. The copy counts as gone, but is a fault where it should be removed."""
 
 
 class HeldCopy(NamedTuple):
@@ -32,7 +32,7 @@ class HeldCopy(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A message that is not as it must be. `folder` is where it is, or where it must be if it is lost.
+    """A message that is not as it should be. `folder` is where it is or, if it is lost, should be.
 
     `wanted` is the proper folder of a misfiled message, or the flag that is lost, or that no user has set. `sender` is
     set for an unexpected message, which may belong to another mailbox. A message `under_way` may still arrive, since
@@ -120,7 +120,7 @@ def _of_schedules(expected: ExpectedMail, found: Sequence[HeldCopy]) -> tuple[li
 
 
 def _possible(user: int, of: Expected, wanted: Counter[str], have: Counter[str]) -> Counter[str]:
-    """Return the possible copies of a message by folder that are closest to the actual ones.
+    """Return, by folder, the copies that a message may have that are closest to the actual ones.
 
     The server may have saved one more if this user sent the message.
     """
