@@ -67,7 +67,7 @@ def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
         if process is not None and failed:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):  # it runs as another user, and may not be killed
+            with suppress(subprocess.TimeoutExpired):  # it runs as another user: we may not kill it
                 process.wait(KILLED_S)
 
 

@@ -41,7 +41,7 @@ def sees_send_queue(scenario: Scenario) -> bool:
 
 
 def is_send_queue(probe: str) -> bool:
-    """Return True for the names of probes of send queues, such as postfix or postfix/in."""
+    """Return True for the name of a probe of a send queue, such as postfix or postfix/in."""
     return probe.partition("/")[0] == "postfix"
 
 

@@ -38,7 +38,7 @@ RUN = re.compile(r"runs/[A-Za-z0-9][\w.-]*")
 """Matches a campaign's run directories, relative to its own directory."""
 
 CONTENDED_SHARE = 0.25
-"""If others took a larger share of the server's cores, a run measures their work, too."""
+"""If others took a larger share of the server's cores, a run also measures their work."""
 
 LONGEST_FAILURE = 500
 """The most characters of a failure, which may quote a server or a command."""
@@ -115,8 +115,8 @@ class CampaignRun:
     none without the probe `host`. `nearest` tells how close the run was to failing (`nearest_to_failure`). `broken`:
     something that must never happen did: a fault or, in a credible run, more than 0 for a criterion with `max: 0`.
     `received_share` is the share of the published mail that users receive. `taken_share` is the share of the server's
-    cores that other programs and other virtual machines took, by the probe `host`. `shared_cores`: the generator used
-    the server's cores, too, or other virtual machines took much of its machine.
+    cores that other programs and other virtual machines took, by the probe `host`. `shared_cores`: the generator also
+    used the server's cores, or other virtual machines took much of its machine.
     """
 
     run: str
