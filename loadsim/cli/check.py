@@ -91,7 +91,7 @@ def _check(args: argparse.Namespace, scenario: Scenario, write_junit: Callable[[
 
 def _junit(report: ServerReport) -> str:
     """Return one test case per task and per other observation."""
-    from loadsim.report.junit import Case, junit  # not without the option
+    from loadsim.report.junit import Case, junit  # only with the option
 
     seen = [
         *((task.task, task.failure) for task in report.tasks),

@@ -1,4 +1,4 @@
-"""`loadsim client`: join a cluster, and make part of the load of its runs."""
+"""`loadsim client`: join a cluster, and make a part of its runs' load."""
 
 from __future__ import annotations
 

@@ -36,6 +36,6 @@ def junit_file(path: Path | None, verb: str) -> Iterator[Callable[[str], None]]:
 
 
 def _unfinished(verb: str, why: str) -> str:
-    from loadsim.report.junit import Case, junit  # not without the option
+    from loadsim.report.junit import Case, junit  # only with the option
 
     return junit(f"loadsim {verb}", [Case(f"loadsim.{verb.replace(' ', '.')}", verb, "error", why)])

@@ -95,7 +95,7 @@ def run_check(args: argparse.Namespace) -> int:
 
 def run_answer(args: argparse.Namespace) -> int:
     """Print the summary, and return the verdict's exit status."""
-    from loadsim.analysis.summary import summarise  # not for other verbs
+    from loadsim.analysis.summary import summarise  # only for this verb
     from loadsim.cli.junit import junit_file
     from loadsim.scenario.profile import weights_of
 
@@ -126,7 +126,7 @@ def run_answer(args: argparse.Namespace) -> int:
 
 def run_export_csv(args: argparse.Namespace) -> int:
     """Print the records, and the logs' gaps on standard error. Return 1 if a log is damaged or incomplete, else 0."""
-    from loadsim.analysis.analyse import incomplete  # not for other verbs
+    from loadsim.analysis.analyse import incomplete  # only for this verb
 
     log = read_logs(args.logs)
     export_csv(log, sys.stdout, args.kind)

@@ -85,7 +85,7 @@ def given_scenario(args: argparse.Namespace) -> Scenario:
 
     Missing lists are not among the risks: commands that depend on them warn about them.
     """
-    from loadsim.scenario.scenario import load_scenario  # not for commands without a scenario
+    from loadsim.scenario.scenario import load_scenario  # only for commands with a scenario
 
     scenario = load_scenario(args.scenario, args.overrides)
     for finding in (*scenario.exposed, *scenario.findings):

@@ -42,7 +42,7 @@ def _suffix(path: Path) -> str:
 def write(document: Document, path: Path, option: str) -> None:
     """Write or replace a report. Raises `ConfigError` if that fails; the old report then stays."""
     if _suffix(path) == "html":
-        from loadsim.report.html import to_html as rendered  # not before there is a report
+        from loadsim.report.html import to_html as rendered  # only once there is a report
     else:
         from loadsim.report.markdown import to_markdown as rendered
     report = rendered(document).encode()

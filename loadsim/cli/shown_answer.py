@@ -30,7 +30,7 @@ def shown(document: Document, *, wide: bool = False) -> str:
     It is brief, and coloured on a terminal unless `NO_COLOR` is set. If `wide`, it is complete, with lines of any
     length.
     """
-    from loadsim.report.text import to_text  # not for commands that only need the width
+    from loadsim.report.text import to_text  # other commands need only the width
 
     width, colours = width_and_colours()
     return (to_text(document, whole=True) if wide else to_text(document, width, colours)).rstrip("\n")

@@ -94,7 +94,7 @@ class LiveFigures:
 
 
 class View:
-    """Shows a run; this one shows nothing."""
+    """Shows a run; this base class shows nothing."""
 
     def show(self, figures: LiveFigures) -> None:
         """Show the current figures."""

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def watched_terminal() -> Console | None:
     """Return the terminal on standard error, without colours if `NO_COLOR` is set.
 
-    None if standard error is no terminal, or one that cannot be redrawn (`TERM=dumb`).
+    None if standard error is not a terminal, or is one that cannot be redrawn (`TERM=dumb`).
     """
     if not sys.stderr.isatty():
         return None
-    from rich.console import Console  # not without a terminal
+    from rich.console import Console  # only with a terminal
 
     console = Console(stderr=True)
     return console if console.is_interactive else None
