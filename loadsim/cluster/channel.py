@@ -128,7 +128,7 @@ class WorkerChannel:
 # --- reading the clock of another machine ---
 
 ROUND_TRIPS = 20
-"""Round trips for one reading: they take some milliseconds, and at least one of them is likely to be undisturbed."""
+"""Round trips for one reading: they take a few milliseconds, and at least one of them is likely to be undisturbed."""
 
 
 def reading_of(asked_ns: int, there_ns: int, answered_ns: int) -> Reading:

@@ -46,12 +46,12 @@ async def collect(
 
     - the client does not have the run, or still works on it (an engine may outlive a killed worker);
     - it lists files that are not a worker's;
-    - `out` has no room, or logs of another run (`check_run`), or another process collects into it.
+    - `out` has no room, or has another run's logs (`check_run`), or another process is collecting into it.
 
     Raises `RunInvalid` if the client is unreachable, or nothing can be written here. A later call copies the rest.
 
     Waits up to `end_limit_s` for the processes of the run to exit: a worker exits a moment after its last message is
-    acknowledged, or some seconds on a busy machine. A request without an answer is repeated after `retry_s`.
+    acknowledged, or a few seconds on a busy machine. A request without an answer is repeated after `retry_s`.
     """
     await asyncio.to_thread(check_run, out, run)
 
@@ -96,7 +96,7 @@ async def collect_all(cluster: Cluster, run: str, out: Path, end_limits_s: Mappi
 
 
 OF_NO_RUN = ""
-"""The run that a monitor's file states; the file may lie among the logs of any run."""
+"""The run named in a monitor's file, which may lie among the logs of any run."""
 
 
 def check_run(out: Path, run: str) -> None:

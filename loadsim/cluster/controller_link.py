@@ -1,4 +1,4 @@
-"""A worker's link to its controller, and its reaction to the loss of the controller."""
+"""A worker's link to its controller, and what the worker does if it loses the controller."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Fingerprints:
     plan: str
 
     def check(self, found: Fingerprints) -> None:
-        """Compare the controller's fingerprints with the worker's, `found`. Raises `ConfigError` if they differ."""
+        """Compare the controller's fingerprints with the worker's (`found`). Raises `ConfigError` if they differ."""
         for field in fields(self):
             ours, theirs = getattr(self, field.name), getattr(found, field.name)
             if ours != theirs:

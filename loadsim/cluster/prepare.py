@@ -64,7 +64,7 @@ FROM_A_PREPARER = (PhaseProgress, Inspected, Prepared, Refused)
 def combine(progress: Collection[PhaseProgress]) -> PhaseProgress:
     """Return the total progress in the latest phase that a preparer has reached.
 
-    Preparers that have not begun count with all of their accounts; those in another earlier phase do not count.
+    Preparers that have not begun count with all of their accounts; those in any other earlier phase do not count.
     """
     phase = max((part.phase for part in progress), key=PHASES.index, default=CHECK)
     counted = [part for part in progress if part.phase in (phase, CHECK)]

@@ -14,7 +14,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.host_port import bracketed, is_loopback
 
 CONNECT_LIMIT_S = 5.0
-"""Time limit for connecting. Dask retries within it, first after a fifth of it."""
+"""Time limit for connecting. Dask retries within it, first after a fifth of that time."""
 
 ANSWER_LIMIT_S = 10.0
 """Time limit for an answer from the scheduler or an agent."""
