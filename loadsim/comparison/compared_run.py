@@ -126,7 +126,7 @@ def read_sides(
 
     The criteria are those of base. Criteria that only new states also apply to base's runs that have the figures. With
     `across_drivers`, delivery times do not count: by SMTP it begins when a queue accepts the message, by MAPI later.
-    Raises as `read_run`.
+    Raises what `read_run` raises.
     """
     sides = {BASE: [*map(read_run, base)], NEW: [*map(read_run, new)]}
     of_base, of_new = (_stated(runs) for runs in sides.values())

@@ -116,7 +116,7 @@ class ComparisonFigures:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison of two sets of runs; `runs` has those of each side, without their records."""
+    """A comparison of two sets of runs; `runs` has each side's, without their records."""
 
     figures: ComparisonFigures
     runs: Mapping[str, Sequence[RecordedRun]] = field(default_factory=dict, repr=False)

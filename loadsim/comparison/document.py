@@ -176,7 +176,7 @@ def _rate(one: ComparedFigure, side: str) -> Cell:
 
 
 def verdict_line(figures: ComparisonFigures) -> str:
-    """Return the verdict as one sentence: changes that users notice first, the change of each score, the decision.
+    """Return the verdict as one sentence: the decision, the changes that users notice, and each score's change.
 
     It ends with a reservation if conditions other than the server differ.
     """

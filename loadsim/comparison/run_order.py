@@ -1,4 +1,4 @@
-"""The order of the runs of two sets. Successive runs are alike, so it matters whether the sets took turns."""
+"""The order of two sets' runs. Successive runs are alike, so it matters whether the sets took turns."""
 
 from __future__ import annotations
 
