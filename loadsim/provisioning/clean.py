@@ -62,8 +62,7 @@ async def clean(scenario: Scenario, services: Services, dry_run: bool, progress:
 
 
 async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) -> Cleaned:
-    """Clean one mailbox, which must be logged on. The manifest is removed last: after an interruption, a second run
-    needs it.
+    """Clean one mailbox, which must be logged on. The manifest goes last: after an interruption, a second run needs it.
 
     Folders that loadsim created are not listed if unchanged since their state was recorded. Those that hold only our
     messages are deleted with them.

@@ -90,7 +90,7 @@ def _content_sources() -> str:
 
 
 class StoredState:
-    """The contents of each mailbox of a workload before a run."""
+    """The contents of a workload's mailboxes before a run."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload

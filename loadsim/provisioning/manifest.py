@@ -4,8 +4,8 @@ It is a message in its own folder, written before the folders that it names are 
 LIST did not show. Its signature (HMAC-SHA256 over the account's address and the contents) ensures that no other
 message, and no other account's manifest, can name folders for deletion.
 
-The manifest also names the first of the accounts prepared together; scenarios with another first account may not use
-the mailbox. The first account's manifest names the holder (`hold`). The record has the start state's digest and the
+The manifest also names the first of the accounts prepared together; scenarios with a different first account may not
+use the mailbox. The first account's manifest names the holder (`hold`). The record has the start state's digest and the
 status of each folder: a folder whose status is unchanged need not be listed.
 """
 
@@ -178,7 +178,7 @@ async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -
 async def accepted_in(mailbox: Provisioning, account: Account) -> list[Manifest]:
     """Return the manifests in the manifest folder, which must exist.
 
-    Raises `AccountTaken`, and raises `ConfigError` if the folder has another user's manifest.
+    Raises `AccountTaken`, or `ConfigError` if the folder has another user's manifest.
     """
     accepted, shared = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER])
     refuse_taken(account, accepted)
