@@ -67,7 +67,7 @@ def run_suite(
 def status_of(suite: Suite, out: Path | None) -> tuple[SuiteFigures, Scenarios]:
     """Return the suite with the runs in a directory, and its scenarios without passwords.
 
-    Nothing is run or written. Raises `ConfigError` for errors in the suite, and if the directory has another suite.
+    Nothing is run or written. Raises `ConfigError` for errors in the suite, or if the directory has a different one.
     """
     scenarios = scenarios_of(suite, passwords=False)
     figures = SuiteFigures(out or Path(), terms_of(suite, scenarios))
