@@ -28,7 +28,7 @@ def path_component(name: str) -> str:
 def run_directory(out: Path | None, name: str, began: datetime) -> Iterator[Path]:
     """Create the directory `out`, or one in `runs` named after the scenario, and remove it if it gets no log.
 
-    In the block, only the owner can read new files. Raises `ConfigError` as `create_directory` does.
+    During the block, only the owner can read new files. Raises `ConfigError` as `create_directory` does.
     """
     out, created = create_directory(out, dated(began, name), SCENARIO)
     before = os.umask(0o077)  # processes started in the block inherit it

@@ -91,7 +91,7 @@ class Place(Protocol):
 
 
 def make_run(scenario: Scenario, place: Place, out: Path | None, even_invalid: bool, watcher: Watcher) -> RunResult:
-    """Make a run like `run_locally`, but with the load made at this place. Raises as `Place.loaded`."""
+    """Make a run like `run_locally`, but with the load made at this place. Raises what `Place.loaded` raises."""
     began = datetime.now(UTC)
     with printing_to_stderr() if scenario.probes or scenario.plugins else nullcontext():
         check_protocols(scenario)
@@ -107,7 +107,7 @@ def make_run(scenario: Scenario, place: Place, out: Path | None, even_invalid: b
 
 
 async def _execute(run: Run, place: Place) -> RunResult:
-    """Make the load, audit the mail, and compute the summary. Raises as `Place.loaded`."""
+    """Make the load, audit the mail, and compute the summary. Raises what `Place.loaded` raises."""
     check_drivers(run.scenario, run.services)
     async with place.loaded(run) as hold:
         try:
