@@ -102,7 +102,7 @@ def _item(item: str | Item) -> str:
 
 
 def _table(table: Table) -> str:
-    """Return a table that scrolls by itself if it is wider than the page."""
+    """Return a table that scrolls separately if it is wider than the page."""
     caption = escape(table.caption)
     heads = "".join(f'<th scope="col"{_class(column)}>{escape(column.title)}</th>' for column in table.columns)
     rows = "\n".join(f"<tr>{_row(table.columns, row)}</tr>" for row in table.rows)

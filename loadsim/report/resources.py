@@ -16,7 +16,7 @@ MOST_NAMED = 3
 """The most resources that a machine's line names."""
 
 MUCH_BY_OTHERS = 0.05
-"""A share of the server's cores that other programs took is mentioned from this size on."""
+"""Other programs' share of the server's cores is mentioned if it is at least this."""
 
 NO_PROOF = (
     "The order is by means over the window; other programs on the machine count, too. A limit in the server's"
