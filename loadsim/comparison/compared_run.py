@@ -76,7 +76,7 @@ class RunFigures:
 class ComparedRun:
     """A run: its entry in the comparison, its description, and the header of its log.
 
-    It is judged by `criteria`. `name` stands for its path in sentences on two runs.
+    It is judged by `criteria`. `name` stands for its path in sentences about two runs.
     """
 
     entry: RunFigures
@@ -125,7 +125,7 @@ def read_sides(
     """Read the runs, judge all of them by the same criteria, and give them short, distinct names.
 
     The criteria are those of base. Criteria that only new states also apply to base's runs that have the figures. With
-    `across_drivers`, delivery times do not count: by SMTP it begins when a queue accepts the message, by MAPI later.
+    `across_drivers`, delivery does not count: by SMTP, it begins when a queue accepts the message, by MAPI later.
     Raises what `read_run` raises.
     """
     sides = {BASE: [*map(read_run, base)], NEW: [*map(read_run, new)]}

@@ -29,10 +29,10 @@ from loadsim.statistics.comparison import (
 )
 
 ONE_SIDED = ALPHA / 3
-"""The probability for each of times, shares and missed criteria that equal servers fail: `ALPHA` in total."""
+"""The probability that equal servers fail by times, and likewise by shares and by missed criteria: `ALPHA` in total."""
 
 MOST_MORE_MISSES = 0.5
-"""New must not pass if the share of its runs that miss a criterion may exceed that of base by this."""
+"""New must not pass if the share of its runs that miss a criterion may exceed base's by this much."""
 
 _WORST_FIRST: tuple[Decision, ...] = ("failed", "undecided", "passed")
 

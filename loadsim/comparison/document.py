@@ -1,4 +1,4 @@
-"""The report on a comparison, and its JUnit XML: the verdict, the interval of each task, and the differences."""
+"""The report on a comparison, and its JUnit XML: the verdict, each task's interval, and the differences."""
 
 from __future__ import annotations
 

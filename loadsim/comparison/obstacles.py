@@ -236,7 +236,7 @@ def _words(findings: Sequence[Finding]) -> tuple[str, ...]:
 def unequal_machines(sides: FiguresOf) -> list[Finding]:
     """Return findings if other guests of the hardware, or other programs, took more on one side.
 
-    If the server shares the machine and no probe `host` ran, the server's part is unknown: the finding then counts all
+    If the server shares the machine and no `host` probe ran, the server's part is unknown: the finding then counts all
     programs. Sides whose ranges overlap count as equal.
     """
     stolen = _shares(sides, lambda figures: _most(machine.stolen_share for machine in figures.machines))
