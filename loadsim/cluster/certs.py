@@ -27,7 +27,7 @@ from loadsim.errors import ConfigError
 CERT_FILE, KEY_FILE = "cert.pem", "key.pem"
 
 DAYS = 365
-"""The validity of a certificate."""
+"""A certificate's validity, in days."""
 
 _BACKDATED = timedelta(days=1)
 """Certificates are valid from this long ago: another machine's clock may be behind."""
@@ -90,7 +90,7 @@ def check(directory: Path) -> None:
     """Check the certificate and the key in a directory.
 
     Raises `ConfigError` if either is missing or damaged, if they do not match, if others can read the key, or if the
-    certificate has another authority or is not valid now.
+    certificate is from a different authority or is not valid now.
     """
     path, key_path = directory / CERT_FILE, directory / KEY_FILE
     try:
