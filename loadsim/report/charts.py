@@ -59,7 +59,7 @@ def drawn(chart: Chart) -> str:
 
 
 def bar(cell: Bar) -> str:
-    """Return the drawing of an interval in a table; the cell's text states the same."""
+    """Return the drawing of an interval in a table; the cell's text says the same."""
     low, at, high = map(_percent, (cell.low, cell.at, cell.high))
     return (
         f'<svg class="bar {cell.look}" aria-hidden="true">'
