@@ -33,8 +33,7 @@ def check_scenario(
     wait_s: float = WAIT_S,
     ended: Callable[[str, ServerReport], object] = lambda *_: None,
 ) -> tuple[str, Mapping[str, Any], ServerReport]:
-    """Return the server's name, its greetings, and the report. If the check fails, `ended` receives the name and the
-    report.
+    """Return the server's name, its greetings, and the report. If the check fails, `ended` gets the name and report.
 
     Raises `ConfigError` for bad input, a server that does not answer, and a refused log-on.
     """
