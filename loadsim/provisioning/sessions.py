@@ -203,7 +203,7 @@ def about_limit(failure: TaskFailed) -> bool:
 
 
 _ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH before STARTTLS")
-"""Kinds of failure if a port does not do TLS as the scenario states."""
+"""Kinds of failure if a port does not use TLS as the scenario says."""
 
 
 _ABOUT_PASSWORD = re.compile(r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d AUTH$|401 ")
