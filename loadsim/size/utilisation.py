@@ -130,8 +130,7 @@ def ratio(parts: Blocks, wholes: Blocks | float) -> Estimate:
 
 
 def levels(parts: Blocks, wholes: Blocks | float) -> Estimate:
-    """Return the ratio of two levels, such as memory, that drift naturally; the interval is the ratio's range over the
-    blocks.
+    """Return the ratio of two levels, such as memory, that drift naturally; the interval is its range across blocks.
 
     Raises `NotKnown` if a denominator is not above 0.
     """
