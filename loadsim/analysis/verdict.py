@@ -1,4 +1,4 @@
-"""The verdict: a fold over findings, whose severities alone decide validity and result (`findings.verdict`)."""
+"""The verdict: a fold over findings; their severities alone decide validity and result (`findings.verdict`)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from loadsim.processes.signals import ended_by_signals
 from loadsim.version import __version__
 
 BAD_INPUT = 2
-"""The exit status for bad input, and for a finished run of which a file could not be written."""
+"""The exit status for bad input, and for a finished run if one of its files could not be written."""
 
 INVALID = 3
 """The exit status of a run whose figures must not be quoted."""

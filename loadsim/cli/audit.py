@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_audit(args: argparse.Namespace) -> int:
     """Audit a run, print the faults, and update the run's results.
 
-    Return 0 without faults (allowed ones do not count), 1 for faults or too many unknown places, 3 if too many
+    Return 0 if there are no faults (allowed ones do not count), 1 for faults or too many unknown places, 3 if too many
     mailboxes could not be judged, and at least 2 if results could not be written.
     """
     directory: Path = args.run_directory
