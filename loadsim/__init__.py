@@ -1,7 +1,7 @@
 """Simulated users on a real mail server, and how long they wait.
 
-`__all__` is the public API; everything else may change. Its names are imported when first used, so that processes that
-run users do not load the rest.
+`__all__` is the public API; everything else may change. Its names are imported on first use, so that processes that run
+users load only what they need.
 
 The order of the packages, each importing only those below it, is in `pyproject.toml` (import-linter).
 """
@@ -59,7 +59,7 @@ _MODULES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
 
     def __getattr__(name: str) -> Any:
         """Import a name of the public API (PEP 562)."""

@@ -1,6 +1,6 @@
-"""The functions of the public API, which the package `loadsim` exports: paths and values in, values out.
+"""The functions of the public API, exported by the package `loadsim`: paths and values in, values out.
 
-A plan needs neither analysis nor runs, so only the functions that do import them.
+A plan needs neither analysis nor runs, so these are imported only by functions that need them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ Source = str | Path | Scenario
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a scenario, with figures as in `loadsim plan --json`.
+    """A scenario's plan, with figures as in `loadsim plan --json`.
 
-    `needs` are what a run with the default number of engines takes from this machine, which has these `resources`.
-    `findings` say why a run cannot become valid, and what its score will lack (`dryrun.forecast`).
+    `needs` is what a run with the default number of engines requires of this machine, and `resources` is what the
+    machine has. `findings` say why a run cannot become valid, and what its score will lack (`dryrun.forecast`).
     """
 
     scenario: Scenario
@@ -58,7 +58,7 @@ class Plan:
 
 
 def load_scenario(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Scenario:
-    """Read a scenario by its path, or a shipped one by its bare name.
+    """Read a scenario from its path, or a shipped one by its bare name.
 
     `overrides` maps keys to values, as `--set` does: `{"topology.0.users": 200, "run.window": "10m"}`.
     Raises `ConfigError`.
@@ -71,7 +71,7 @@ def _settings(overrides: Mapping[str, Any] | None) -> list[str]:
 
 
 def plan(scenario: Source, *, progress: Callable[[float], None] | None = None) -> Plan:
-    """Plan a run in virtual time, without a server. `progress` receives the finished share, from 0 to 1.
+    """Plan a run in virtual time, without a server. `progress` receives the share done so far, from 0 to 1.
 
     The planned load is cached in the home directory, so `run` does not plan again. Raises `ConfigError`.
     """
@@ -100,13 +100,13 @@ def run(
     """Run a scenario on this machine, and return its directory and summary when it has ended.
 
     `out` is the run directory, new or empty; None creates one in `runs`. `engines` is the number of processes that make
-    the load; None chooses it. `pin` keeps a server on this machine and the load on separate cores. Unless
-    `even_invalid`, a run whose plan shows that it cannot become valid is refused. `watcher` receives the progress.
+    the load; None picks a suitable number. `pin` keeps the load and a server on this machine on separate cores. Unless
+    `even_invalid`, a run is refused if its plan shows that it cannot become valid. `watcher` receives the progress.
 
     In the main thread, Ctrl-C during the load ends it early, and `run` returns the summary of what was measured. Before
     the load, Ctrl-C raises `KeyboardInterrupt`. From a running event loop, call it with `asyncio.to_thread`.
 
-    Raises `ConfigError` for a fault found before the load, `RunInvalid` if the logs are missing after it, and
+    Raises `ConfigError` for a fault found before the load, `RunInvalid` if the logs are missing afterwards, and
     `RuntimeError` in a thread with a running event loop.
     """
     from loadsim.runs.local import run_locally
@@ -137,8 +137,8 @@ def find_capacity(
 ) -> Capacity:
     """Search for the largest number of users that meets the criteria, with whole runs on this machine.
 
-    `source` and `overrides` are as for `load_scenario`. `out` is the directory of the search, new or to be resumed;
-    None creates one in `runs`. The others are the options of `loadsim capacity`: `width` is a share of the interval's
+    `source` and `overrides` are as for `load_scenario`. `out` is the search's directory, new or to be resumed; None
+    creates one in `runs`. The others are the options of `loadsim capacity`: `width` is a share of the interval's
     middle, from 0.01 to 1; `pause_s` is in seconds, None for the default. `watcher` receives the progress of each run
     in turn.
 
@@ -190,10 +190,10 @@ def analyse(
     end_s: float | None = None,
     commands: bool = False,
 ) -> Summary:
-    """Compute the summary of a run from its timing logs.
+    """Compute a run's summary from its timing logs.
 
-    The parameters are the options of `loadsim log answer`. By default, weights, window and criteria are the run's;
-    times are in seconds from the common start. Raises `LogError` and other `ConfigError`.
+    The parameters are the options of `loadsim log answer`. Weights, window and criteria default to the run's own; times
+    are in seconds from the common start. Raises `LogError` and other `ConfigError`.
     """
     from loadsim.analysis.summary import summarise
     from loadsim.scenario.profile import weights_of
@@ -221,8 +221,8 @@ def compare(
     """Compare two sets of runs: is the second slower, and by how much?
 
     `max_regression` is a share: 0.05 allows a score 5 % worse. `looks` is the planned number of comparisons of the
-    growing sets; intervals and p are corrected for it. `across_drivers` allows runs of one load with different drivers.
-    Raises `ConfigError` for runs that cannot be read or compared.
+    growing sets; intervals and p are corrected for it. `across_drivers` allows runs of the same load with different
+    drivers. Raises `ConfigError` for runs that cannot be read or compared.
     """
     from loadsim.comparison.comparison import compare_runs
     from loadsim.statistics.comparison import MOST_LOOKS

@@ -1,4 +1,4 @@
-"""Fingerprint of the software: its version, and a digest of its sources, since checkouts of one version differ."""
+"""A fingerprint of the software: its version, and a digest of its sources, as checkouts of one version may differ."""
 
 from __future__ import annotations
 

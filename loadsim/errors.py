@@ -33,7 +33,7 @@ LONGEST_SERVER_LINE = 200
 def printable(text: str) -> str:
     """Make a text safe for one line of a terminal: white space becomes blanks, other control characters are escaped.
 
-    A server's texts may contain line breaks, terminal control sequences, or bidirectional control characters.
+    A server's responses may contain line breaks, terminal control sequences, or bidirectional control characters.
     """
     if text.isprintable():
         return text
@@ -104,9 +104,9 @@ class LoadSimError(Exception):
 
 
 class ConfigError(LoadSimError):
-    """A profile, scenario, account or server is not as expected; `str()` is the one line to print.
+    """A profile, scenario, account or server is not as expected; `str()` is the single line to print.
 
-    `file` and `line` (from 1) locate the error in a file; `line` is 0 if it is unknown, or stated in the text.
+    `file` and `line` (from 1) say where the error is; `line` is 0 if it is unknown, or already in the text.
     """
 
     def __init__(self, text: str, file: str = "", line: int = 0) -> None:
@@ -124,7 +124,7 @@ MOST_SHOWN = 20
 
 
 class ConfigErrors(ConfigError):
-    """Several errors in files. `str()` is the first one, with the number of others; `problems` has all of them."""
+    """Several errors in files. `str()` is the first one, and how many more there are; `problems` has all of them."""
 
     def __init__(self, text: str, problems: tuple[ConfigError, ...] = ()) -> None:
         super().__init__(text)
@@ -136,7 +136,7 @@ class ConfigErrors(ConfigError):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A line for each of the first errors, with its line in the file, and the number of others."""
+        """One line for each of the first errors, with its line in the file, and how many more there are."""
         more = len(self._problems) - MOST_SHOWN
         return (*map(_located, self._problems[:MOST_SHOWN]), *([f"and {more} more"] if more > 0 else []))
 
@@ -148,7 +148,7 @@ def _located(problem: ConfigError) -> str:
 
 
 def together(problems: Sequence[ConfigError]) -> ConfigError:
-    """Combine one or more exceptions, sorted by file, in the order of their first errors, and then by line."""
+    """Combine one or more exceptions, sorted by file (in order of first error), then by line."""
     distinct = {str(single): single for problem in problems for single in problem.problems}
     files = {file: order for order, file in enumerate(dict.fromkeys(problem.file for problem in distinct.values()))}
     ordered = sorted(distinct.values(), key=lambda problem: (files[problem.file], problem.line))
@@ -162,7 +162,7 @@ class LogError(ConfigError):
 
 
 class TaskFailed(LoadSimError):
-    """One task failed. `kind` is a short, stable name to count by; `line` is the server's answer, or ''.
+    """One task failed. `kind` is a short, stable name for counting; `line` is the server's answer, or ''.
 
     Both are printable and on one line.
     """
@@ -185,7 +185,7 @@ class ServerRefused(TaskFailed):
 
 
 class InboxRenumbered(ServerRefused):
-    """The references of the Inbox's messages are void; the user lists all messages again."""
+    """The references to the Inbox's messages are void; the user lists all messages again."""
 
 
 class MailMissing(ServerRefused):
@@ -213,7 +213,7 @@ class ServerSilent(TaskFailed):
 
 
 class GeneratorFailed(TaskFailed):
-    """The generator itself failed, because of a shortage of files, ports or memory, or an error in loadsim."""
+    """The generator itself failed: it ran out of files, ports or memory, or hit an error in loadsim."""
 
     outcome = "generator"
 
@@ -222,17 +222,17 @@ SHORTAGES: Mapping[int, str] = {
     errno.EMFILE: "no free file descriptor (EMFILE)",
     errno.ENFILE: "no free file on this machine (ENFILE)",
     errno.EADDRNOTAVAIL: "no free local port (EADDRNOTAVAIL)",
-    errno.EADDRINUSE: "no free local port (EADDRINUSE)",  # bind(2) to port 0; we listen nowhere
+    errno.EADDRINUSE: "no free local port (EADDRINUSE)",  # bind(2) to port 0; we do not listen on TCP
     errno.EAGAIN: "no free local port (EAGAIN)",  # connect(2); see connect.py for EINPROGRESS
     errno.ENOBUFS: "no buffer space (ENOBUFS)",
     errno.ENOMEM: "no memory (ENOMEM)",
     socket.EAI_MEMORY: "no memory (EAI_MEMORY)",  # getaddrinfo(3), whose numbers are negative
 }
-"""Kinds of shortage on this machine, by the system's error number. None is caused by a server."""
+"""Kinds of shortage on this machine, by the system's error number. A server can cause none of them."""
 
 
 class PluginFailed(GeneratorFailed):
-    """A plug-in failed, or made a report that no log can hold. The kind names its package."""
+    """A plug-in failed, or made a report that no log can hold. The failure's kind names its package."""
 
 
 class RunInvalid(LoadSimError):

@@ -1,4 +1,4 @@
-"""Safe reading of files of unknown origin (no devices, no blocking pipes, a size limit), and locked directories."""
+"""Safe reading of untrusted files (no devices, no blocking pipes, a size limit), and locking of directories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import BinaryIO
 from loadsim.errors import ConfigError
 
 MOST_TEXT_BYTES = 1 << 20
-"""The longest text file. PyYAML reads about 0.2 MB a second."""
+"""The largest text file. PyYAML reads about 0.2 MB a second."""
 
 _KINDS = {
     stat.S_IFBLK: "a device",
@@ -26,13 +26,13 @@ _KINDS = {
 
 
 class NotAFile(OSError):
-    """The path names something other than a file."""
+    """The path leads to something other than a file."""
 
 
 def mode_at(path: Path) -> int:
-    """Return the mode of a file or directory, following links; 0 if there is none. Raises `OSError` if unknown.
+    """Return the mode of a file or directory, following links; 0 if it does not exist. Raises `OSError` if unknown.
 
-    Since Python 3.14, `Path.exists`, `is_dir` and `is_file` are False for any error, such as a denied permission.
+    Since Python 3.14, `Path.exists`, `is_dir` and `is_file` are False on any error, such as permission denied.
     """
     try:
         return path.stat().st_mode
@@ -78,7 +78,7 @@ def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = 
 
 @contextmanager
 def locked(directory: Path, option: str, noun: str) -> Iterator[None]:
-    """Lock a directory against other processes that lock it, during the block; `noun` names their work.
+    """Lock a directory during the block, against other processes that lock it too; `noun` names their work.
 
     Raises `ConfigError` if another process holds the lock, and `OSError`.
     """

@@ -12,16 +12,16 @@ from loadsim.errors import ConfigError
 from loadsim.files import read_text
 
 _taken: dict[str, str] = {}
-"""Variables that were read, and removed from the environment so that child processes do not inherit them."""
+"""Variables that were read and removed from the environment, so that child processes do not inherit them."""
 
 
 def from_file(path: Path, name: str) -> str:
-    """Return a file's only line. Raises `ConfigError`, which calls the file `name`."""
+    """Return the only line of a file. Raises `ConfigError`, which calls the file `name`."""
     return _line(read_text(path, name), name)
 
 
 def from_environment(variable: str, name: str) -> str:
-    """Return an environment variable, and remove it. Raises `ConfigError`, which shows no value."""
+    """Return an environment variable, and remove it. Raises `ConfigError`, which never shows the value."""
     with suppress(KeyError):
         _taken[variable] = os.environ.pop(variable)
     if variable not in _taken:
@@ -59,7 +59,7 @@ SECRET_SETTING = re.compile(rb"(?:accounts(?:\.password|\.manifest_key)?|monitor
 
 
 def blot_command_line() -> None:
-    """Overwrite passwords in the process's own arguments, which all users can read (proc_pid_cmdline(5))."""
+    """Overwrite passwords in this process's own arguments, which all users can read (proc_pid_cmdline(5))."""
     with suppress(OSError, ValueError):
         title = Path("/proc/self/cmdline").read_bytes()
         stat_fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
@@ -69,7 +69,7 @@ def blot_command_line() -> None:
         at = 0
         for argument in title.split(b"\0"):
             if match := SECRET_SETTING.search(argument):
-                import ctypes  # few command lines have secrets
+                import ctypes  # few command lines contain secrets
 
                 ctypes.memset(start + at + match.end(), ord("*"), len(argument) - match.end())
             at += len(argument) + 1

@@ -1,4 +1,4 @@
-"""Plug-ins: drivers, tasks and probes, found by the entry points of installed packages."""
+"""Plug-ins: drivers, tasks and probes, found through the entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ GROUPS = {"driver": "loadsim.protocols", "task": "loadsim.tasks", "probe": "load
 """The entry-point group for each kind of plug-in."""
 
 NOT_INSTALLED = "not installed"
-"""The text to show instead of package and version."""
+"""The text shown instead of package and version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A plug-in of this kind and name, and the package that it comes from.
+    """A plug-in of this kind and name, and the package that provides it.
 
     loadsim's own drivers and probes are plug-ins, too.
     """
@@ -59,7 +59,7 @@ def plugins(kind: str) -> Sequence[Plugin]:
 
 @cache
 def _installed(kind: str, _: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """Search the path once, which takes milliseconds."""
+    """Search the path once: it takes milliseconds."""
     from importlib.metadata import entry_points  # imports the package email
 
     installed = (
@@ -79,7 +79,7 @@ def plugin(kind: str, name: str) -> Plugin | None:
 
 
 def names(kind: str) -> str:
-    """List the names of all plug-ins of a kind for an error; `none` if none is installed."""
+    """List the names of all plug-ins of a kind for an error; `none` if there are none."""
     return ", ".join(dict.fromkeys(plugin.name for plugin in plugins(kind))) or "none"
 
 
@@ -87,7 +87,7 @@ def names(kind: str) -> str:
 def printing_to_stderr() -> Iterator[None]:
     """Redirect what this process and its children print in the block to standard error.
 
-    Plug-ins may print, but standard output must have only the result.
+    Plug-ins may print, but standard output is for the result alone.
     """
     sys.stdout.flush()
     answer = os.dup(1)
@@ -104,7 +104,7 @@ def printing_to_stderr() -> Iterator[None]:
 def first_line(error: BaseException) -> str:
     """Return the type of a plug-in's exception and the first line of its text, safe for a terminal.
 
-    Return the type alone if `__str__`, which is the plug-in's, fails.
+    Return only the type if `__str__`, which the plug-in may define, fails.
     """
     name, text = type(error).__name__, ""
     with suppress(Exception, SystemExit):

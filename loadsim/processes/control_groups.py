@@ -1,7 +1,7 @@
 """The cores and the memory that this process may use: affinity, and the limits of its control groups.
 
 Source: cgroups(7), and the kernel's documentation of control groups, version 2 (`cpu.max`, `memory.max`). The limits of
-groups above ours also apply to us.
+parent groups also apply.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def usable_cores(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> int:
 
 
 def memory_limits(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> tuple[int, int] | None:
-    """Return the lowest memory limit, and the least memory left below a limit, in bytes; None without limits.
+    """Return the lowest memory limit, and the least memory left below any limit, in bytes; None if there are no limits.
 
     The page cache of files counts as left: the kernel reclaims it before a group runs out of memory.
     """
@@ -40,7 +40,7 @@ def memory_limits(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> tup
 
 
 def _file_cache_bytes(group: Path) -> int:
-    """Return the page cache that the kernel can reclaim from a group and those below it; 0 if unknown."""
+    """Return the page cache that the kernel can reclaim from a group and its subgroups; 0 if unknown."""
     with suppress(OSError, ValueError):
         counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         return sum(int(counts.get(f"{state}_file", 0)) for state in ("inactive", "active"))
@@ -48,14 +48,14 @@ def _file_cache_bytes(group: Path) -> int:
 
 
 def groups_of(groups: Path, mounted: Path = MOUNTED) -> Iterator[Path]:
-    """Yield the directories of a process's control group and the groups above it.
+    """Yield the directories of a process's control group and its parent groups.
 
-    `groups` is its /proc/PID/cgroup. In a container, its own group's directory may be the highest that is mounted.
-    Yield none if the process has ended.
+    `groups` is its /proc/PID/cgroup. In a container, its own group's directory may be the topmost one mounted. Yields
+    nothing if the process has ended.
     """
     with suppress(OSError, ValueError):
         for line in groups.read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             group = mounted / path.lstrip("/")
-            if not controllers and ".." not in group.parts:  # otherwise the group is of version 1
+            if not controllers and ".." not in group.parts:  # otherwise it is a version 1 group
                 yield from (path for path in (group, *group.parents) if path.is_relative_to(mounted))

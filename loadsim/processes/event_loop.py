@@ -1,4 +1,4 @@
-"""A process's event loop, its orderly end after a signal, and groups of tasks."""
+"""A process's event loop, its orderly end after a signal, and task groups."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def fastest_loop() -> LoopFactory | None:
 
 
 def run(main: Coroutine[Any, Any, T], loop_factory: LoopFactory | None = None) -> T:
-    """Run a coroutine to its end. A signal cancels it once; after its clean-up, raise `KeyboardInterrupt`.
+    """Run a coroutine to completion. A signal cancels it once; after its clean-up, raise `KeyboardInterrupt`.
 
-    By default, asyncio interrupts the clean-up at the second Ctrl-C, and leaves tasks behind that log errors.
+    By default, asyncio interrupts the clean-up at the second Ctrl-C, and leaves behind tasks that log errors.
     """
     signalled = False
     task: asyncio.Task[T] | None = None
@@ -65,7 +65,7 @@ def calls_on_signal(act: Callable[[], object]) -> Iterator[None]:
 
 @asynccontextmanager
 async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
-    """Yield a task group whose block raises the first of several errors, without an exception group."""
+    """Yield a task group. If several tasks fail, the block raises the first error, not an exception group."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group

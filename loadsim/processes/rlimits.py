@@ -1,4 +1,4 @@
-"""The limit of open files: an engine needs some per user, and would hit the limit in the middle of a run."""
+"""The limit on open files: an engine needs some per user, and would hit the limit in mid-run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ OTHER_FILES = 64
 
 
 def open_files_needed(users: int, further: int = 0) -> int:
-    """Return how many open files an engine needs for its users; `further` are connections beyond one per user."""
+    """Return how many open files an engine needs; `further` is the number of its users' connections beyond one each."""
     return FILES_PER_USER * users + further + OTHER_FILES
 
 
 def raise_open_file_limit(users: int, further: int = 0) -> None:
-    """Raise the soft limit of open files to what an engine's users need; engines inherit it.
+    """Raise the soft limit on open files to what an engine's users need; engines inherit it.
 
-    The users may have `further` connections to mailboxes beyond one each. Raises `ConfigError` if the hard limit is too
+    `further` is the number of mailbox connections beyond one per user. Raises `ConfigError` if the hard limit is too
     low; only root can raise that.
     """
     needed = open_files_needed(users, further)

@@ -1,7 +1,7 @@
 """Signals that end a command: Ctrl-C, SIGTERM, a closed terminal. The first ends it; further ones have no effect.
 
-Users often press Ctrl-C twice, and `timeout` signals a process and its group. A second signal must not interrupt the
-clean-up after the first: it is ignored, unless there is a handler for it.
+Users often press Ctrl-C twice, and `timeout` signals both a process and its group. A second signal must not interrupt
+the clean-up after the first: it is ignored unless there is a handler for it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from threading import current_thread, main_thread
 from types import FrameType
 
 Handler = Callable[[bool], None]
-"""Called on a signal, at any point of the program; the argument is true for the first signal."""
+"""Called on a signal, at any point in the program; the argument is true for the first signal."""
 
 
 class _Signals:
-    """The signals of this process so far, and their handler."""
+    """The signals that this process has received so far, and their handler."""
 
     def __init__(self) -> None:
         self.any = False
@@ -42,9 +42,9 @@ _signals = _Signals()
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Make the first signal in the block raise `KeyboardInterrupt`, or call the handler of `handled_by`.
+    """Make the first signal in the block raise `KeyboardInterrupt`, or call the handler set by `handled_by`.
 
-    After a signal, the end of the block ignores all further ones: the process is exiting.
+    Once there has been a signal, further ones are ignored after the block: the process is exiting.
     """
     _signals.any = False
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
@@ -69,7 +69,7 @@ def noticed_signals() -> Callable[[], bool]:
 
 @contextmanager
 def handled_by(handler: Handler, *, even_if_ignored: bool = False) -> Iterator[None]:
-    """Make each signal in the block call `handler` and raise nothing. Signals arrive only in the main thread.
+    """Make each signal in the block call `handler` instead of raising. Signals arrive only in the main thread.
 
     `even_if_ignored` includes SIGINT and SIGTERM that the process was ignoring, as after `&` in a script.
     """

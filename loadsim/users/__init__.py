@@ -1,1 +1,1 @@
-"""One simulated user: activities, the tasks that they are made of, and the user's session."""
+"""A simulated user: activities, the tasks that make them up, and the session."""

@@ -1,7 +1,7 @@
 """Activities: generators of steps, without a clock.
 
-A step may start once the previous one has ended and its own delay is over. The generator receives the result of each
-task, or None if it failed. `pending` computes when steps are due.
+A step may start once the previous one has ended and its own delay has passed. The generator receives each task's
+result, or None if the task failed. `pending` computes when steps are due.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ FILED = {"move": tasks.MOVE, "copy": tasks.COPY, "delete": tasks.DELETE}
 
 
 class Step(NamedTuple):
-    """A task to do, its subject, and the delay after the previous step, in ms of the profile's day.
+    """A task, its argument, and its delay after the previous step, in ms of the profile's day.
 
-    `since_ns` is the instant on the run's clock from which the task was possible; 0 if it always was.
+    `since_ns` is when the task became possible, on the run's clock; 0 if it always was.
     """
 
     task: Task
@@ -41,9 +41,9 @@ Steps = Generator[Step, Any, None]
 
 @dataclass(slots=True)
 class UnderWay:
-    """A planned activity that is pending or has begun.
+    """An activity that is pending or under way.
 
-    `started_ns` is the start of its first task, None before that; `outcome` is its first failed task's, or ok.
+    `started_ns` is when its first task started, None until then. `outcome` is its first failed task's, or ok.
     """
 
     kind: str
@@ -54,9 +54,9 @@ class UnderWay:
 
 
 def plan(user: UserMail, endless: bool) -> Iterator[UnderWay]:
-    """Return the planned activities of a user in order of due time, ready to begin; `endless`, without an end.
+    """Return a user's planned activities in order of due time, ready to begin; if `endless`, they never run out.
 
-    Take the first after the common start, from which due times count.
+    Take the first one after the common start, since due times count from it.
     """
     return map(partial(_planned, user), user.workload.activities(user.number, endless=endless))
 
@@ -91,8 +91,8 @@ def _send(task: Task, about: Any, user: UserMail) -> Steps:
 def process_inbox(user: UserMail) -> Steps:
     """Read every unread message in the Inbox, and handle each as the profile says.
 
-    Source: BORES 4.0: "reading new mail = opening the Inbox and reading every piece of new mail". Mail that arrives
-    meanwhile is included. A message whose READ fails stays unread until the next processing.
+    Source: BORES 4.0: "reading new mail = opening the Inbox and reading every piece of new mail". Mail that arrives in
+    the meantime is included. A message whose READ fails stays unread until the Inbox is next processed.
     """
     inbox = user.inbox
     if inbox.processing:
@@ -121,7 +121,7 @@ def process_inbox(user: UserMail) -> Steps:
 
 
 def browse(user: UserMail, index: int) -> Steps:
-    """Browse a folder and read one of its messages; the profile's `after_browsing` says what follows."""
+    """Browse a folder and read one of its messages, then do what the profile says in `after_browsing`."""
     shown = yield Step(tasks.BROWSE, index)
     if shown is not None:
         header, structure = shown
@@ -133,7 +133,7 @@ def browse(user: UserMail, index: int) -> Steps:
 
 def _after_reading(user: UserMail, header: Header, structure: Structure, stream: str, outcomes: Outcomes) -> Steps:
     tag = header.tag
-    if tag is None:  # foreign mail is left alone
+    if tag is None:  # leave foreign mail alone
         return
     load = user.workload
     if structure.attachments and load.chance(user.number, "load", tag.id, user.profile.load_attachment):

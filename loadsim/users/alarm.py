@@ -1,4 +1,4 @@
-"""A user's sleep until an instant, or until a call of `wake`."""
+"""A user's sleep until an instant, or until `wake` is called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Alarm:
-    """Wakes one sleeper at an instant of the clock `now`, in nanoseconds, or when `wake` is called."""
+    """Wakes one sleeper at an instant of the clock `now` (nanoseconds), or when `wake` is called."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
@@ -18,7 +18,7 @@ class Alarm:
     def until(self, at_ns: int | None) -> asyncio.Future[None]:
         """Return a future that is done at this instant (None: never), or when `wake` is called."""
         loop = asyncio.get_running_loop()
-        if at_ns != self._at_ns:  # users woken by mail usually sleep on until the same instant
+        if at_ns != self._at_ns:  # users who are woken by mail usually go back to sleep until the same instant
             self.cancel()
             self._at_ns = at_ns
             if at_ns is not None:

@@ -1,4 +1,4 @@
-"""A companion: a user's further mail program, which watches the Inbox and lists new mail in its own sessions."""
+"""A companion: a user's additional mail program, which watches the Inbox and lists new mail in its own sessions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ COMPANION = "COMPANION"
 """The name under which companions' failures are counted."""
 
 LIST_AGAIN_S = 5.0
-"""The pause before a companion retries a list of new mail that the server refused."""
+"""The pause before a companion lists new mail again if the server has refused."""
 
 
 class Companion:
-    """A companion, which is also the observer of its driver (`ports.Observer`).
+    """A companion, which also observes its driver (`ports.Observer`).
 
-    Its commands are recorded; all else is only counted, in `host.counts`. It affects no task's time, no delivery time
-    and no score. `which` is its position among its user's companions, from 1. At the end it looks for the mail in the
-    Inbox that the user's program has seen, `stored`.
+    Its commands are recorded; everything else is only counted, in `host.counts`. It affects no task times, delivery
+    times or scores. `which` is its position among its user's companions, from 1. At the end, it checks that the Inbox
+    still has the mail that the user's program has seen, `stored`.
     """
 
     def __init__(self, host: Host, account: Account, driver: Driver, which: int, stored: StoredMail) -> None:
@@ -41,22 +41,22 @@ class Companion:
         self._recorder = host.recorder
         session = driver.session(account, self)
         self._mailbox = session.mailbox
-        self._poll_ns = None if session.poll_s is None else round(session.poll_s * 1e9)  # None: the session is kept
-        self._stream = f"companion {which}"  # of draws
+        self._poll_ns = None if session.poll_s is None else round(session.poll_s * 1e9)  # None: the session stays open
+        self._stream = f"companion {which}"  # for random draws
         self._alarm = Alarm(host.now_ns)
-        self._due_ns: int | None = None  # the next listing of new mail, or the next look
-        self._new = False  # mail was announced, but not listed
+        self._due_ns: int | None = None  # when to list new mail, or look for it next
+        self._new = False  # mail was announced, but has not been listed yet
 
         # The session.
         self._state = SessionState()
-        self._at_work = False  # logged on; with sessions per view, from the first log-on
+        self._at_work = False  # logged on; with a session per view, true from the first log-on
         self._was_on = False
         self._tried = False
-        self._lost: Exception | None = None  # why the session ended outside any call
-        self._lost_before = False  # the last session was lost
-        self._broken: TaskFailed | None = None  # our own failure, which fails the running call
-        self._down_since_ns: int | None = None  # None while the server serves the companion
-        self._asked_ns: int | None = None  # when the unanswered calls began
+        self._lost: Exception | None = None  # why the session ended between calls
+        self._lost_before = False  # the previous session was lost
+        self._broken: TaskFailed | None = None  # our own error, which makes the running call fail
+        self._down_since_ns: int | None = None  # None while the server is serving the companion
+        self._asked_ns: int | None = None  # when the calls that are still unanswered began
 
         # The end.
         self._end_ns: int | None = None  # of the run
@@ -88,7 +88,7 @@ class Companion:
         self._alarm.wake()
 
     def _break_off(self) -> None:
-        """End the session, whose state is unknown after our own error in a callback. The running call fails."""
+        """End the session: our own error in a callback has left its state unknown. The running call fails."""
         self._mailbox.abandon()
         self.lost(self._broken or TaskFailed("session ended"))
 
@@ -117,7 +117,7 @@ class Companion:
             self._failed(error)
             self._down()
         finally:
-            if self._asked_ns is not None:  # cancelled because the server is silent
+            if self._asked_ns is not None:  # cancelled because the server does not answer
                 self._down(self._asked_ns)
             self._over = True
             if self._end_ns is not None:
@@ -129,7 +129,7 @@ class Companion:
                 self._failed(error)
 
     async def _look_and_log_off(self) -> None:
-        """Check the Inbox one last time. Raises `ServerRefused` if it lacks mail that the user has seen."""
+        """Check the Inbox one last time, and log off. Raises `ServerRefused` if mail that the user saw is missing."""
         if self._poll_ns is not None:
             self._counts.log_ons += 1
             await self._mailbox.log_on()
@@ -146,7 +146,7 @@ class Companion:
     def end_day(self, end_ns: int) -> None:
         """Count the time from the common start to the end of the run.
 
-        The time without service is added when the current calls have ended.
+        The time without service is added once the current calls have ended.
         """
         self._counts.planned_ns += end_ns - self._host.start_ns
         self._end_ns = end_ns
@@ -167,7 +167,7 @@ class Companion:
             if self._closing:
                 return
             self._lost = None
-            self._new = False  # the first list includes what was announced before
+            self._new = False  # the first list includes everything announced before
             self._counts.log_ons += 1
             failure = await self._try(self._open)
         if not self._tried:
@@ -183,7 +183,7 @@ class Companion:
             self._log_on_failed(failure)
 
     async def _open(self) -> None:
-        """Send the commands of a user's log-on: list the newest screenful or, after a lost session, the new mail."""
+        """Send the commands of a user's log-on: list the newest screenful or, if a session was lost, the new mail."""
         await self._mailbox.log_on()
         await self._mailbox.folders()
         if self._was_on:
@@ -208,7 +208,7 @@ class Companion:
         await self._mailbox.watch()
 
     async def _look(self) -> None:
-        """Look for new mail, and list it, in a separate session. A failed look is not retried before the next one."""
+        """Look for new mail and list it, in a separate session. If a look fails, wait until the next is due."""
         self._plan_look()
         self._counts.log_ons += 1
         self._counts.looks += 1
@@ -244,9 +244,9 @@ class Companion:
     # --- failures -----------------------------------------------------------------------------------------------------
 
     async def _try(self, call: Callable[[], Awaitable[object]]) -> TaskFailed | None:
-        """Await one or more calls of the mailbox. Count and return their failure; None if they succeed.
+        """Await one or more mailbox calls. Count and return their failure; None if they succeed.
 
-        The time without service starts when failing calls do, as the server may have been silent since then.
+        The time without service begins when the failing calls do, since the server may have been silent from then on.
         """
         self._asked_ns = asked_ns = self.now()
         failure = None
@@ -259,7 +259,7 @@ class Companion:
         return failure
 
     def _failed(self, error: Exception) -> TaskFailed:
-        """Count and return a failure: our own, if our error ended the session (`_break_off`)."""
+        """Count and return a failure: ours, if an error of ours ended the session (`_break_off`)."""
         broken, self._broken = self._broken, None
         if isinstance(error, TaskFailed):
             failure = broken or error
@@ -280,7 +280,7 @@ class Companion:
             self._end_session(failure)
 
     def _end_session(self, failure: TaskFailed) -> None:
-        """Close a session. The server lost it, unless the failure is our own."""
+        """Close a session. It counts as lost unless the failure is our own."""
         if failure.outcome != GENERATOR:
             self._counts.sessions_lost += 1
             self._host.counts.sessions_lost += 1
@@ -294,7 +294,7 @@ class Companion:
         self._mailbox.abandon()
 
     def _down(self, since_ns: int | None = None) -> None:
-        """Start the time without service, now or at an earlier instant."""
+        """Begin a time without service, now or at an earlier instant."""
         if self._down_since_ns is None:
             self._down_since_ns = self.now() if since_ns is None else since_ns
 
@@ -304,7 +304,7 @@ class Companion:
         self._lost_before = False
 
     def _add_down(self) -> None:
-        """End the time without service, and add its part between the common start and the end of the run."""
+        """End the time without service, and add the part that lies between the common start and the end of the run."""
         since_ns, self._down_since_ns = self._down_since_ns, None
         if since_ns is not None and self._host.start_ns:
             until_ns = self.now() if self._end_ns is None else min(self.now(), self._end_ns)

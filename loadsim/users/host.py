@@ -1,4 +1,4 @@
-"""The process that runs a user, as the user sees it: clock, recorder, mail of other users, counts."""
+"""The process that runs a user, as the user sees it: clock, recorder, other users' mail, counts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from loadsim.model.ports import KeptLines, Recorder
 from loadsim.scenario.workload import Workload
 
 Late_s = tuple[float, float, float]
-"""Seconds by which a task began late, by cause: user busy, session down, generator late."""
+"""The seconds by which a task began late, by cause: user busy, session down, generator late."""
 
 
 @dataclass(slots=True)
 class CompanionCounts:
-    """Counts over the companions of a host.
+    """Counts for all companions of a host.
 
-    `tried` companions have ended their first log-on, even if it failed. `failures` includes failed log-ons and lost
-    sessions. `looks` are looks for new mail, each with a log-on. `planned_ns` is the time of all companions from the
-    common start to the end of the run. `down_ns` is the part of it in which the server did not serve them: from a lost
-    session, or from the start of a call that failed or was never answered, to the next success.
+    `tried` companions have completed their first log-on attempt, even if it failed. `failures` includes failed log-ons
+    and lost sessions. `looks` are looks for new mail, each with a log-on. `planned_ns` is the time of all companions
+    from the common start to the end of the run. `down_ns` is the part of it in which the server did not serve them:
+    from a lost session, or from the start of a call that failed or was never answered, to the next success.
     """
 
     tried: int = 0
@@ -39,19 +39,19 @@ class CompanionCounts:
 
 @dataclass(slots=True)
 class SessionCounts:
-    """Counts over all users of a host, which they update; `companions` has those of companions."""
+    """Counts for all users of a host, which they update themselves; `companions` has the companions' counts."""
 
     users_on: int = 0
     users_ever_on: int = 0
-    sessions_lost: int = 0  # also of companions
-    sessions_restored: int = 0  # as above
+    sessions_lost: int = 0  # including companions
+    sessions_restored: int = 0  # likewise
     unannounced: int = 0  # messages that users found in their Inbox at the end
-    silent_activities: int = 0  # of closed loops: activities that sent the server nothing
+    silent_activities: int = 0  # closed loops only: activities that sent nothing to the server
     companions: CompanionCounts = field(default_factory=CompanionCounts)
 
 
 class Observed(Protocol):
-    """A user or companion, whose failures are counted."""
+    """A user or companion whose failures are counted."""
 
     number: int
 
@@ -67,9 +67,9 @@ class Host(Protocol):
     workload: Workload
     contents: Contents
     run_id: str
-    plugin_tasks: Mapping[str, Any]  # a `tasks.Task` by name; that module imports this one
-    plan: Callable[[Any, bool], Iterator[Any]]  # `activities.plan`, or another one
-    log_on_slots: asyncio.Semaphore  # limits the users that log on at the same time
+    plugin_tasks: Mapping[str, Any]  # values are `tasks.Task`, but that module imports this one
+    plan: Callable[[Any, bool], Iterator[Any]]  # `activities.plan`, or a replacement
+    log_on_slots: asyncio.Semaphore  # limits how many users log on at once
     log_off_slots: asyncio.Semaphore
 
     @property
@@ -80,13 +80,13 @@ class Host(Protocol):
 
     @property
     def in_turn(self) -> Callable[[Callable[[], object]], None]:
-        """Call a function now or in a later turn of the event loop, so that many users at once do not delay it."""
+        """Call a function now or in a later turn of the event loop, so that a crowd of users does not block it."""
 
     def wall_clock_us(self) -> int:
         """Return wall-clock microseconds since 1970, by the run's clock."""
 
     def mail_accepted(self, message: str, user: int, sender: int | None = None) -> None:
-        """Note that the server accepted a message for a user; `sender` may be None unless it is this user."""
+        """Note that the server accepted a message for a user; `sender` may be None only if it is someone else."""
 
     def mail_seen(self, message: str, user: int, sender: int) -> None:
         """Note that a user has seen a message of this run."""
@@ -95,7 +95,7 @@ class Host(Protocol):
         """Count a task that has ended or was skipped; `service_ns` counts only if it is ok."""
 
     def lines(self, user: int) -> KeptLines:
-        """Return an empty store for the last protocol lines of a user or companion."""
+        """Return an empty store for a user's or companion's last protocol lines."""
 
     def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
         """Count a failure. Return the kind to record."""

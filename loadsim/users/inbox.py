@@ -1,4 +1,4 @@
-"""A user's knowledge of their Inbox: its messages, the unread ones, and announcements of messages not listed yet."""
+"""A user's knowledge of their Inbox: its messages, the unread ones, and announced messages not listed yet."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import Flag, Header, MessageRef, flags_among
 
 MOST_ANNOUNCEMENTS = 4096
-"""The most announcements that are kept; users list new mail after the first."""
+"""The most announcements that are kept; a user lists new mail soon after the first."""
 
 
 class Unread(NamedTuple):
-    """A message to read, and the instant when it became visible to the user."""
+    """A message to read, and when it became visible to the user."""
 
     header: Header
     since_ns: int
 
 
 class Inbox:
-    """The Inbox of one of a run's `users`, with the profile's `limit` of messages (None: unlimited).
+    """The Inbox of one of a run's `users`, holding at most `limit` messages (from the profile; None: unlimited).
 
-    With `old_mail`, the start state has messages that the user has already read; the limit does not count them.
+    With `old_mail`, the Inbox starts with messages that have been read already, which do not count.
     """
 
     def __init__(self, run_id: str, users: int, limit: int | None, old_mail: bool = False) -> None:
         self.unread: list[Unread] = []
-        self.foreign: set[MessageRef] = set()  # listed, but sent by none of the users
+        self.foreign: set[MessageRef] = set()  # listed, but not sent by any of the users
         self.processing = False  # an activity is processing it
         self._run_id = run_id
         self._users = users
         self._limit = limit
         self._old_mail = old_mail
         self._messages: dict[MessageRef, Header] = {}  # oldest first
-        self._staying: dict[MessageRef, Header] = {}  # removed from `_messages`, but perhaps still in the Inbox
-        self._taken: set[str] = set()  # ids of messages that were listed
+        self._staying: dict[MessageRef, Header] = {}  # removed from `_messages`, but possibly still in the Inbox
+        self._taken: set[str] = set()  # ids of all messages listed so far
         self._renumbered: Counter[str] = Counter()  # copies by id, known before their references became void
-        self._announced: deque[tuple[int, int]] = deque()  # numbers of unlisted messages, and when: oldest first
+        self._announced: deque[tuple[int, int]] = deque()  # how many unlisted messages, and when: oldest first
 
     @property
     def announced(self) -> int:
@@ -46,10 +46,10 @@ class Inbox:
         return sum([messages for messages, _ in self._announced])
 
     def announce(self, messages: int, at_ns: int) -> None:
-        """Note that the server has announced this number of new messages.
+        """Note that the server has announced this many new messages.
 
-        An announcement takes constant memory. Beyond `MOST_ANNOUNCEMENTS`, the last two are merged at the later
-        instant, so that no delivery looks earlier than it was.
+        Beyond `MOST_ANNOUNCEMENTS`, the last two announcements are merged at the later instant, which bounds memory
+        without making any delivery look earlier than it was.
         """
         if len(self._announced) == MOST_ANNOUNCEMENTS:
             messages += self._announced.pop()[0]
@@ -60,12 +60,12 @@ class Inbox:
         self._announced.clear()
 
     def knows(self, header: Header) -> bool:
-        """Return True for loadsim's messages from users of the run; others are left alone."""
+        """Return True for messages from loadsim users of this run; others are left alone."""
         tag = header.tag
         return tag is not None and 1 <= tag.sender <= self._users
 
     def take_in(self, headers: Sequence[Header], stamps: Sequence[int]) -> list[tuple[MessageTag, int]]:
-        """Take in listed messages, visible since `stamps`. Return this run's new messages with their stamps.
+        """Take in listed messages, visible since `stamps`. Return this run's new messages, each with its stamp.
 
         A second copy of a message is also new, but is never read.
         """
@@ -83,21 +83,21 @@ class Inbox:
                 else:
                     new.append((tag, at_ns))
             elif tag.run != INITIAL_RUN:
-                continue  # from an earlier run: ids repeat, and so would the ids of answers
+                continue  # from an earlier run: ids repeat, so the ids of answers would, too
             elif header.seen and self._old_mail:
                 continue
             self._messages[header.ref] = header
             is_copy = tag.id in self._taken
             self._taken.add(tag.id)
-            if not (header.seen or is_copy):  # an answer to a copy would repeat the Message-ID of the first answer
+            if not (header.seen or is_copy):  # answering a copy would repeat the first answer's Message-ID
                 self.unread.append(Unread(header, at_ns))
         return new
 
     def stamps(self, listed: int, announced: int | None, now_ns: int) -> list[int]:
-        """Return when each listed message was announced, in their order; `now_ns` if it was not.
+        """Return when each listed message was announced, in the same order; `now_ns` for any that was not.
 
         `announced` is the number of announced messages when the list was requested. It is None after a log-on, when
-        the instants of arrival are unknown.
+        arrival times are unknown.
 
         The list should hold all messages announced before the request. If it is shorter, the earliest announcements
         are dropped, so that no delivery looks earlier than it was. Later announcements are kept for the next list.
@@ -110,7 +110,7 @@ class Inbox:
         return known + [now_ns] * (listed - len(known))
 
     def _take(self, messages: int) -> list[tuple[int, int]]:
-        """Remove the announcements of the earliest `messages` messages, and return them."""
+        """Remove and return the announcements of the earliest `messages` messages."""
         taken = []
         while messages and self._announced:
             held, at_ns = self._announced.popleft()
@@ -135,18 +135,18 @@ class Inbox:
             self._messages.pop(header.ref, None)
 
     def may_stay(self, headers: Iterable[Header]) -> None:
-        """Note messages that the server may have left in the Inbox, so that another list does not make them new."""
+        """Note messages that may still be in the Inbox, so that listing them again does not make them new."""
         self._staying.update((header.ref, header) for header in headers)
 
     def renumber(self) -> None:
-        """Forget the references of all messages before they are listed again; known ones will not be new."""
+        """Forget the references of all messages before they are listed again; known messages will not count as new."""
         known = (*self._messages.values(), *self._staying.values())
         self._renumbered += Counter(header.tag.id for header in known if header.tag)
         for messages in (self.unread, self.foreign, self._messages, self._staying, self._taken):
             messages.clear()
 
     def excess(self) -> list[Header]:
-        """Return the oldest messages in excess of the limit, without unread ones."""
+        """Return the oldest messages above the limit, leaving out unread ones."""
         above = 0 if self._limit is None else len(self._messages) - self._limit
         if above <= 0:
             return []

@@ -22,7 +22,7 @@ HEADERS_A_TURN = 500
 class UserMail:
     """The mail of one user, accessed through their driver.
 
-    `observer` receives the driver's callbacks. `listed` is called with unread messages that were listed in the Inbox.
+    `observer` receives the driver's callbacks. `listed` is called with unread messages as they are listed in the Inbox.
     `shown` has an entry for each part that the task has fetched: message, folder, and a check for altered bytes.
     """
 
@@ -59,9 +59,9 @@ class UserMail:
         self._listed = listed
 
     def find_folders(self, names: Collection[str]) -> None:
-        """Check the list of all folders at a log-on. Raises `ServerRefused` if it lacks folders of the start state.
+        """Check the list of all folders at log-on. Raises `ServerRefused` if any folder of the start state is missing.
 
-        If the start state is unknown, the user has the folders of the list.
+        If the start state is unknown, the user takes the listed folders as theirs.
         """
         if self.stored.is_known:
             self.stored.look_for((SENT_ITEMS, DELETED_ITEMS, CALENDAR, *self.folders), names)
@@ -69,7 +69,7 @@ class UserMail:
             self.folders = tuple(name for name in self.workload.own_folders(self.number) if name in names)
 
     def at_start(self, headers: Iterable[Header]) -> Iterator[Header]:
-        """Yield the Inbox's messages that are read in the start state, with their flag."""
+        """Yield the Inbox's messages that count as read in the start state, with that flag."""
         old = self.workload.start_state(self.number).get(INBOX, 0) - self.workload.initially_unread(self.number)
         read = {initial_id(self.number, INBOX, at) for at in range(old)}
         for header in headers:
@@ -77,14 +77,14 @@ class UserMail:
                 yield header._replace(flags=frozenset([Flag.SEEN]))
 
     def random_folder(self, stream: str, header: Header) -> str:
-        """Return the folder that a message goes to, a function of the message. Raises `ServerRefused` without one."""
+        """Return the folder for a message, a function of the message alone. Raises `ServerRefused` if there is none."""
         if not self.folders:
             raise ServerRefused("no folder to put mail into")
         name = header.tag.id if header.tag else ""
         return self.folders[self.workload.choose(self.number, stream + ".folder", name, len(self.folders))]
 
     def individuals(self, addresses: Iterable[str]) -> list[int]:
-        """Return the users among a message's addressees, without lists and strangers."""
+        """Return the users among a message's addressees, leaving out lists and strangers."""
         users = (self.workload.population.number(address) for address in addresses)
         return [user for user in users if user is not None]
 
@@ -101,7 +101,7 @@ class UserMail:
         self.watching = True
 
     async def take_in(self, headers: Sequence[Header], *, announced: int | None) -> int:
-        """Take in listed messages of the Inbox, yielding to the event loop between portions.
+        """Take in messages listed in the Inbox, yielding to the event loop between portions.
 
         Return the number of new messages. For `announced`, see `Inbox.stamps`.
         """
@@ -116,7 +116,7 @@ class UserMail:
             arrived = {tag.id for tag, _ in new if tag.sender != self.number}
             for header in headers[portion]:
                 if header.flags and header.tag and header.tag.id in arrived:
-                    self.stored.lacks(INBOX, header.tag.id)  # no user has read or answered it
+                    self.stored.lacks(INBOX, header.tag.id)  # no user can have read or answered it yet
             self._listed(self.inbox.unread[unread:])
             taken += len(new)
         return taken
@@ -128,13 +128,13 @@ class UserMail:
             self.host.mail_seen(tag.id, self.number, tag.sender)
 
     def record_received(self, event: str, header: Header, folder: str) -> None:
-        """Record an event of a message from this run or the start state; other runs may have the same ids."""
+        """Record an event for a message of this run or the start state; other runs' messages may have the same ids."""
         tag = header.tag
         if tag is not None and tag.run in (self.run_id, INITIAL_RUN):
             self._record(event, tag.id, self.number, tag.sender, folder, self.now())
 
     def compare_shown(self) -> None:
-        """Record messages with a fetched part that differs from what was sent; called when no task is being timed."""
+        """Record messages of which a fetched part is not as it was sent. Call it only when no task is being timed."""
         for tag, folder, is_altered in self.shown:
             if tag.run in (self.run_id, INITIAL_RUN) and is_altered():
                 self._record_fault("altered", tag.id, folder)
@@ -160,7 +160,7 @@ class UserMail:
 
     @contextmanager
     def unless_sure(self, headers: Sequence[Header], *folders: str, expunges: bool = False) -> Iterator[None]:
-        """If a command on messages fails, record the folders whose copies it may have added, changed or expunged."""
+        """If a command on messages fails, record the folders where it may have added, changed or expunged copies."""
         try:
             yield
         except BaseException:
@@ -173,7 +173,7 @@ class UserMail:
 
     @contextmanager
     def unless_stored(self, message_id: str, folder: str, reached: Iterable[int] | None = None) -> Iterator[None]:
-        """If storing this user's message fails, record that those it reaches (None: this user) may have it."""
+        """If storing this user's message fails, record that the users it reaches (None: this user) may have it."""
         try:
             yield
         except BaseException:

@@ -1,11 +1,11 @@
 """A user's pending activities in order of due time, each done one step at a time.
 
 `PendingActivities` is the open model: due times are absolute, and a slow server does not move them. `ClosedLoop` is
-stress mode: the plan's next activity is due when the previous one is done with all its steps.
+stress mode: the plan's next activity is due when all steps of the previous one are done.
 
-Both have `next_ns`, the instant of the next step, None if there is none. The caller takes the step, and then calls
-`go_on`; or `done` if the step is None, since the activity had nothing to do. `opens_inbox` is true if the next step
-starts processing the Inbox.
+Both have `next_ns`, the instant of the next step, or None. The caller takes the step, and then calls `go_on`, or `done`
+if the step is None because the activity had nothing to do. `opens_inbox` is true if the next step starts processing the
+Inbox.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from loadsim.users.session_state import ON_TIME, Late
 
 PAUSE_AFTER = 16
 PAUSE_NS = 100_000_000
-"""In a closed loop, users pause after this many activities in a row without a command to the server.
+"""In a closed loop, users pause after this many consecutive activities that sent no command to the server.
 
 New mail ends the pause. Without pauses, the loop would spin.
 """
 
 UNPLANNED: Iterator[UnderWay] = iter(())
-"""A stand-in until the plan is made."""
+"""A placeholder until the plan is made."""
 
 
 class PendingActivity(NamedTuple):
-    """A step to do.
+    """A step waiting to be done.
 
-    It may start at `ready_ns` and was due at `due_ns`; `late_ns` is the difference by cause. Of steps that are ready at
-    the same instant, the one with the lower `order` goes first. `step` is None until the activity begins.
+    It was due at `due_ns` and may start at `ready_ns`; `late_ns` is the difference by cause. If several steps are ready
+    at the same instant, the lowest `order` goes first. `step` is None until the activity begins.
     """
 
     ready_ns: int
@@ -60,7 +60,7 @@ class ActivityLog(Protocol):
     """Records steps and activities; users implement it."""
 
     def skipped(self, step: Step, due_ns: int) -> None:
-        """Record a step that the end of the run left undone."""
+        """Record a step that was left undone at the end of the run."""
 
     def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
         """Record an activity; `ended_ns` is None if it did not finish."""
@@ -70,8 +70,8 @@ class PendingActivities:
     """The open model: users do steps when they are due, or as soon afterwards as they can.
 
     Steps are due as if earlier ones had taken no time: at the activity's due time plus the delays in between. So
-    lateness includes all waiting. A step may start once the previous one has ended and its own delay is over. A message
-    is not due to be read before it was visible.
+    lateness includes all waiting. A step may start once the previous one has ended and its own delay has passed. A
+    message is not due to be read before it is visible.
     """
 
     def __init__(self, user: UserMail, log: ActivityLog) -> None:
@@ -80,9 +80,9 @@ class PendingActivities:
         self._log = log
         self._plan = UNPLANNED  # activities that are not pending yet
         self._pending: list[PendingActivity] = []
-        self._begun = 0  # activities and steps so far: of several that are ready, the earliest goes first
-        self._end_ns: int | None = None  # the end of the run, once it is reached
-        self._processing_ns = -1  # when the last processing of the Inbox was due
+        self._begun = 0  # activities and steps so far: if several are ready, the earliest goes first
+        self._end_ns: int | None = None  # the end of the run, once reached
+        self._processing_ns = -1  # when the Inbox was last due to be processed
 
     def plan(self) -> None:
         self._plan = self._user.host.plan(self._user, False)
@@ -128,13 +128,13 @@ class PendingActivities:
         """Do nothing: new mail does not move due times."""
 
     def shown(self, unread: Sequence[Unread]) -> None:
-        """After the end, record as skipped the READs of messages that the last processing should have read."""
+        """For messages listed after the end that were due to be read by then, record their READs as skipped."""
         for message in unread if self._end_ns is not None else ():
             if message.since_ns <= self._processing_ns:
                 self._log.skipped(Step(tasks.READ, message.header), self._processing_ns)
 
     def end(self, end_ns: int) -> None:
-        """Record pending steps as skipped, and those that would follow if each failed."""
+        """Record pending steps as skipped, and also the steps that would follow them if each failed."""
         self._end_ns = end_ns
         while self._pending:
             _, _, due_ns, activity, step, _ = heappop(self._pending)
@@ -192,7 +192,7 @@ class ClosedLoop:
         self._over = False
 
     def plan(self) -> None:
-        """Make an endless plan: the server's speed decides how much of it users do."""
+        """Make an endless plan: the server's speed decides how far users get with it."""
         self._plan = self._user.host.plan(self._user, True)
 
     def begin(self) -> None:
@@ -241,7 +241,7 @@ class ClosedLoop:
             self.next_ns = at_ns
 
     def shown(self, unread: Sequence[Unread]) -> None:
-        """Do nothing: the next processing of the Inbox reads them."""
+        """Do nothing: these messages are read when the Inbox is next processed."""
 
     def end(self, end_ns: int) -> None:
         """Skip nothing: in a closed loop, activities that did not begin were never due."""
@@ -268,7 +268,8 @@ def step_after(steps: Steps, result: Any) -> Step | None:
 def _within(late_ns: Late, waited_ns: int) -> Late:
     """Scale lateness by cause to the time that a step has waited since it was due.
 
-    The two differ for a message that became visible while the user was reading another: it has waited less.
+    The two differ for a message that became visible while the user was reading another: it has waited for a shorter
+    time.
     """
     whole_ns = sum(late_ns)
     if whole_ns <= waited_ns:

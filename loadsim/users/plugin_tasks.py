@@ -1,6 +1,6 @@
-"""Tasks of plug-ins (entry points of the group `loadsim.tasks`), which users do like loadsim's own.
+"""Tasks from plug-ins (entry points in the group `loadsim.tasks`), which users do like loadsim's own.
 
-An error in a plug-in fails only the task in which it occurred: it says nothing about the server.
+An error in a plug-in fails only the task in which it occurs: it says nothing about the server.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Task
 
 Act = Callable[[Turn], Awaitable[object]]
-"""The object of an entry point: an async function that is called for each turn of a user."""
+"""An entry point's object: an async function, called for each turn of a user."""
 
 
 def check_plugin_tasks(scenario: Scenario) -> None:
-    """Raise `ConfigError` for a planned task of a plug-in that is not installed, or cannot be imported."""
+    """Raise `ConfigError` if a planned plug-in task is not installed, or cannot be imported."""
     load_tasks(scenario)
 
 
 def load_tasks(scenario: Scenario) -> dict[str, Task]:
-    """Import the plug-ins' tasks that a scenario plans. Raises `ConfigError` with one line if that fails."""
+    """Import the plug-in tasks that a scenario plans. Raises `ConfigError` with one line if that fails."""
     return {name: task_of(_planned_plugin(scenario, name)) for name in scenario.plugin_tasks}
 
 
 def idle_tasks(scenario: Scenario) -> dict[str, Task]:
-    """Return tasks with the plug-ins' names that do nothing: a plan counts them without importing plug-ins."""
+    """Return stand-ins for the plug-ins' tasks that do nothing: a plan counts tasks without importing plug-ins."""
     return {name: Task(name, _do_nothing) for name in scenario.plugin_tasks}
 
 
@@ -67,7 +67,7 @@ async def _do_nothing(user: UserMail, index: int) -> None:
 
 
 async def _act(plug_in: Plugin, act: Act, names: set[str], user: UserMail, index: int) -> None:
-    """Perform the user's turn with this index, and reopen the Inbox. Raises `TaskFailed`, and its own cancellation.
+    """Perform the user's turn with this index, and reopen the Inbox. Raises only `TaskFailed`, or its own cancellation.
 
     A `TaskFailed` from the plug-in is passed on. Any other exception is an error in the plug-in.
     """
@@ -97,9 +97,9 @@ async def _act(plug_in: Plugin, act: Act, names: set[str], user: UserMail, index
 
 
 def _failure(plug_in: Plugin, act: Any, error: BaseException) -> PluginFailed:
-    """Return the failure for an error in a plug-in, with the innermost file and line of the plug-in.
+    """Return the failure for an error in a plug-in, with the plug-in's innermost file and line.
 
-    It omits the error's text, which may quote a password or a message.
+    The error's text is left out, since it may quote a password or a message.
     """
     directory = Path(act.__code__.co_filename).parent
     places = [(Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]

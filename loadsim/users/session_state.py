@@ -1,4 +1,4 @@
-"""Periods with and without a session: the pause before the next log-on, and the causes of a task's lateness."""
+"""Periods with and without a session: the pause before the next log-on, and why a task was late."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ FIRST_BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 60.0
 
 STEADY_NS = 10_000_000_000
-"""A session that breaks sooner counts as a failed log-on: a pause precedes the next one."""
+"""A session that breaks sooner counts as a failed log-on, so there is a pause before the next one."""
 
 LAST_DOWNS = 8
-"""The number of periods without a session that are kept to explain lateness."""
+"""The number of past periods without a session that are kept to explain lateness."""
 
 Late = tuple[int, int, int]
-"""Nanoseconds by which a task started late, by cause: user busy (server), session down (server), generator late."""
+"""The nanoseconds by which a task started late, by cause: user busy (server), session down (server), generator late."""
 
 ON_TIME: Late = (0, 0, 0)
 
 
 def next_look_ns(due_ns: int | None, now_ns: int, poll_ns: int, share: float) -> int:
-    """Return when a program with a session per view next looks for new mail; missed looks are left out.
+    """Return when a program with a session per view next looks for new mail; missed looks are dropped.
 
-    The first look (`due_ns` is None) is after this share of the interval; otherwise, users would all look at once after
+    The first look (`due_ns` is None) comes after `share` of the interval. Otherwise, all users would look at once after
     a short ramp-up.
     """
     if due_ns is None:
@@ -31,7 +31,7 @@ def next_look_ns(due_ns: int | None, now_ns: int, poll_ns: int, share: float) ->
 class SessionState:
     """The state of a user's session.
 
-    `failed_log_ons` counts failures in a row. `down_since_ns` is the instant when the session last ended.
+    `failed_log_ons` counts consecutive failures. `down_since_ns` is when the session last ended.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class SessionState:
         return round(pause_s * (0.5 + jitter) * 1e9)
 
     def lateness_ns(self, ready_ns: int, began_ns: int, free_ns: int) -> Late:
-        """Return, by cause, how long a ready task waited until it started.
+        """Return, by cause, how long a task that was ready waited until it started.
 
         `free_ns` is the end of the previous task, or of the period without a session.
         """

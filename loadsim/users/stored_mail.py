@@ -1,29 +1,30 @@
 """The mail that must be in a user's folders, compared with what the server lists.
 
 The problem: a server that loses mail looks fast, because its users have less to do. So each list that a user fetches
-anyway is compared with what must be in that folder. Only LOGOFF adds commands: it lists the Inbox, and folders that
-were not listed since mail was put there. Users have thousands of messages, and a list
-shows the newest 50, so it would cost too much memory to keep all ids:
+anyway is compared with what must be in that folder. Only LOGOFF adds commands: it lists the Inbox, and folders not
+listed since mail was put there. Users have thousands of messages, and a list shows the newest 50, so keeping all ids
+would take too much memory:
 
     _KnownFolder.held     the number of messages that must be there, without the `lost` ones, which were recorded
     _KnownFolder.put      the ids that the user's own tasks put there, with the number of copies
     _KnownFolder.recent   those put since the folder was last listed, with their flags
     initial ids           computed from user, folder and position, but only when something is missing
 
-An example. Folder 01 has 4 messages of the start state, and the user moves `n3.1` there: held is 5, put {n3.1: 1},
-recent {n3.1}. BROWSE lists the folder, and the server says 5 EXISTS. All is well: nothing is recorded, and `recent` is
-empty again. With 4 EXISTS and no `n3.1`, that message is missing. With 4 EXISTS and `n3.1`, one of the start state is
-missing; its id is computed only now. A missing message is recorded once, and the next list need not have it.
+An example: folder 01 has 4 messages of the start state, and the user moves `n3.1` there. Now `held` is 5, `put` is
+{n3.1: 1} and `recent` is {n3.1}. BROWSE lists the folder, and the server says 5 EXISTS. All is well: nothing is
+recorded, and `recent` is empty again. With 4 EXISTS and no `n3.1`, that message is missing. With 4 EXISTS and `n3.1`,
+one from the start state is missing; only now is its id computed. A missing message is recorded once, and later lists
+need not have it.
 
-A list of more than 50 messages is a part. Its count still shows if some are missing, unless other mail has come
-meanwhile (only an audit tells), and its ids show whether the recent ones are there. A whole list counts its own copies,
-so that a second copy of one message never stands for another.
+If a folder has more than 50 messages, its list is partial. The count still shows whether any are missing, unless other
+mail has come meanwhile (only an audit tells), and the ids whether the recent ones are there. In a complete list, copies
+are counted, so a second copy of one message never makes up for another.
 
-`look` asks three questions of each list: what is missing, what is doubled, and what is foreign, which means that it
-belongs to another folder or user. It also records messages that are cut or have lost flags.
+`look` asks three questions of each list: what is missing, what is there twice, and what is foreign (belongs to another
+folder or user). It also records messages that are truncated or have lost flags.
 
-Doubt is never a fault. Messages that a failed command may have put, moved or removed are noted before it is sent
-(`tries`, `leaves`), and may be there or not. Those that were put and never listed until the end are `unlisted`.
+Doubt is never a fault. Messages that a command may put, move or remove are noted before it is sent (`tries`, `leaves`);
+if it fails, they may be there or not. Those that were put there but never listed before the end are `unlisted`.
 """
 
 from __future__ import annotations
@@ -40,26 +41,26 @@ from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
 from loadsim.model.ports import INBOX, SYSTEM_FLAGS, Flag, Header, MessageRef, flags_among
 
 DECODED = 57 / 78
-"""The decoded size of a byte of base64, with its line ends: some servers state sizes with decoded parts."""
+"""The decoded size of a byte of base64, including line ends: some servers state sizes with the parts decoded."""
 
 
 @dataclass(slots=True, eq=False)
 class _KnownFolder:
-    """The number of messages that a folder must have, and those that tasks put there, except in the Inbox."""
+    """The number of messages a folder must have, and those that tasks put there (except in the Inbox)."""
 
     held: int
     lost: int = 0  # recorded as missing, and no longer held
-    put: Counter[str] = field(default_factory=Counter)  # copies by id, less those removed
-    recent: dict[str, frozenset[Flag]] = field(default_factory=dict)  # put since it was last listed, with their flags
-    known: bool = False  # a list has shown whether its start state belongs to this folder
+    put: Counter[str] = field(default_factory=Counter)  # copies by id, not counting removed ones
+    recent: dict[str, frozenset[Flag]] = field(default_factory=dict)  # put since the last list, with their flags
+    known: bool = False  # a list has shown whether the folder's start state belongs to it
 
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """A list of a folder; `recent` was put there since the last one.
+    """A list of a folder; `recent` are the messages put there since the previous one.
 
-    `own` has loadsim's messages of the list, or of its end where recent ones are, and `copies` their number by id, but
-    not of mail that was delivered to the Inbox. `messages` is the number of all that count as held.
+    `own` has loadsim's messages in the list, or only in its end, where recent ones are. `copies` counts them by id,
+    except for mail delivered to the Inbox. `messages` counts all that are compared with `held`.
     """
 
     name: str
@@ -77,10 +78,10 @@ def _initial_ids(user: int, folder: str, count: int) -> Mapping[str, None]:
 
 
 class StoredMail:
-    """The messages of user `number` by folder.
+    """The messages of user `number`, by folder.
 
-    `start` returns a user's counts in the start state; None: mailboxes were left as they were, and nothing is expected.
-    `record` takes `missing`, `doubled` or `unlisted`, a message id and its folder.
+    `start` returns a user's message counts in the start state. If it is None, mailboxes were left as they were, and
+    nothing is expected. `record` receives `missing`, `doubled` or `unlisted`, a message id and its folder.
     """
 
     def __init__(
@@ -90,12 +91,12 @@ class StoredMail:
         self._start = start
         self._record = record
         self._folders: dict[str, _KnownFolder] = {}
-        self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
+        self._gone: set[tuple[str, str]] = set()  # folder and id of removed mail; in the Inbox, only the start state's
         self._recorded: set[tuple[str, str, str]] = set()  # event, folder, id
-        self._tried: Counter[tuple[str, str]] = Counter()  # folder and id, for each task that may have put it there
-        self.not_kept: set[Flag] = set()  # by some folder; mail may have been in it
+        self._tried: Counter[tuple[str, str]] = Counter()  # folder and id, per task that may have put it there
+        self.not_kept: set[Flag] = set()  # flags that some folder does not keep; mail may have been there
         self._unlisted: set[str] = set()
-        self._place: dict[MessageRef, str] = {}  # the folder of each browsed message; others are in the Inbox
+        self._place: dict[MessageRef, str] = {}  # the folder of each browsed message; all others are in the Inbox
 
     @property
     def is_known(self) -> bool:
@@ -103,11 +104,11 @@ class StoredMail:
 
     @property
     def unlooked(self) -> Sequence[str]:
-        """The folders that the user has put messages into since they were last listed."""
+        """The folders into which the user has put messages since they were last listed."""
         return [name for name, folder in self._folders.items() if folder.recent]
 
     def put(self, folder: str, message_id: str, original: Header | None = None) -> None:
-        """Note that the server has stored a message, or a copy of the `original`; in the Inbox, each copy counts."""
+        """Note that the server has stored a message, or a copy of `original`. In the Inbox, each copy counts."""
         if self._start is None:
             return
         into = self._folder(folder)
@@ -117,18 +118,18 @@ class StoredMail:
             into.recent[message_id] = flags_among([*(original.flags if original else ()), Flag.SEEN])
 
     def choose(self, headers: Iterable[Header], folder: str) -> Header | None:
-        """Return the first of the folder's messages that no other activity may still remove, until `release`."""
+        """Return the folder's first message that no other activity has chosen, and reserve it until `release`."""
         header = next((header for header in headers if header.ref not in self._place), None)
         if header is not None:
             self._place[header.ref] = folder
         return header
 
     def release(self, header: Header) -> None:
-        """Note that the activity which has chosen a message is over."""
+        """Note that the activity which chose a message is over."""
         self._place.pop(header.ref, None)
 
     def place(self, header: Header) -> str:
-        """Return the folder that a message was chosen from; the Inbox for all others."""
+        """Return the folder from which a message was chosen; the Inbox for all others."""
         return self._place.get(header.ref, INBOX)
 
     def tries(self, headers: Iterable[Header], folder: str) -> None:
@@ -152,7 +153,7 @@ class StoredMail:
         return self._start is not None and self._folder(name).held + self._folder(name).lost > 0
 
     def look_for(self, names: Iterable[str], listed: Iterable[str]) -> None:
-        """Take the list of all folders. Raises `ServerRefused`, once for each folder that is missing with its mail."""
+        """Check the list of all folders. Raises `ServerRefused` once for each missing folder that must have mail."""
         lacking = {*names} - {*listed} - self._unlisted
         self._unlisted |= lacking
         for name in lacking:
@@ -170,10 +171,11 @@ class StoredMail:
         known: Iterable[Header] = (),
         keeps: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Compare a list of a folder's `newest` messages (None: all) with what must be there; `messages` is its count.
+        """Compare a list of a folder's `newest` messages (None: all) with what must be there; it has `messages` in all.
 
-        Records messages that are missing, doubled, foreign, cut, or without flags that they had at the start, when the
-        user put them there, or in `known`; flags count if each folder `keeps` them. Then raises `ServerRefused`.
+        Records messages that are missing, duplicated, foreign, truncated, or have lost flags: those of the start state,
+        those set when the user put them there, and those in `known`. A flag counts only if every folder `keeps` it.
+        Raises `ServerRefused` if anything was wrong.
         """
         if self._start is None:
             return
@@ -198,17 +200,17 @@ class StoredMail:
         folder = self._folder(name)
         recent, folder.recent = folder.recent, {}
         is_whole = newest is None or len(shown) < newest
-        # Of a part, the recent messages are at the end, perhaps twice.
+        # In a partial list, the recent messages come last, perhaps twice.
         counted = shown[0 if is_whole or name == INBOX else max(0, len(shown) - 2 * len(recent)) :]
         own = [(header, header.tag) for header in counted if header.tag]
         named = [tag.id for _, tag in own if name != INBOX or tag.run == INITIAL_RUN]
         copies = Counter(named)
         if is_whole:
-            messages = len(copies) + len(own) - len(named)  # each copy that was delivered counts
+            messages = len(copies) + len(own) - len(named)  # each delivered copy counts
         return _Listed(name, folder, recent, own, copies, messages, is_whole)
 
     def _missing(self, listed: _Listed, repeated: Collection[str]) -> int:
-        """Record the messages that the list should have. Return their number."""
+        """Record the messages missing from the list. Return their number."""
         name, folder, lost = listed.name, listed.folder, listed.folder.lost
         wanted: Iterable[str] = listed.recent if listed.is_whole else ()
         if listed.is_whole and (repeated or listed.messages < folder.held):
@@ -221,7 +223,7 @@ class StoredMail:
         return folder.lost - lost
 
     def _doubled(self, listed: _Listed, repeated: Iterable[str]) -> int:
-        """Record the `repeated` messages of which the folder has more copies than any task may have put there."""
+        """Record the `repeated` messages that the folder has in more copies than tasks may have put there."""
         name, put, doubled = listed.name, listed.folder.put, 0
         for message in repeated:
             most = max(put[message], self._tried[name, message]) + (message in self._initial(name))
@@ -229,21 +231,21 @@ class StoredMail:
         return doubled
 
     def _foreign(self, listed: _Listed) -> int:
-        """Record the messages of the start state that belong to another folder or user; the first list shows them."""
+        """Record start-state messages that belong to another folder or user; the first list shows them."""
         name, folder = listed.name, listed.folder
         if folder.known:
             return 0
         folder.known = True
         initial = (tag.id for _, tag in listed.own if tag.run == INITIAL_RUN)
         left = dict.fromkeys(message for message in initial if (name, message) not in self._tried)
-        for at in reversed(range(self._at_start(name))):  # a list shows the newest, which are the last
+        for at in reversed(range(self._at_start(name))):  # a list shows the newest, which come last
             if not left:
                 break
             left.pop(initial_id(self._number, name, at), None)
         return sum([self.lacks(name, message) for message in left])
 
     def _unflagged(self, listed: _Listed, known: Iterable[Header]) -> int:
-        """Record the messages of which no copy has the flags that it must have."""
+        """Record the messages of which no copy has the required flags."""
         flags = {header.ref: header.flags for header in known}
         at_start = (Flag.SEEN,) if listed.name != INBOX else ()
         unflagged: dict[str, bool] = {}
@@ -255,14 +257,14 @@ class StoredMail:
         return sum([self.lacks(listed.name, message) for message, lacks in unflagged.items() if lacks])
 
     def end(self) -> None:
-        """Record the messages that their user has put into folders and not listed since: they may be there."""
+        """Record the messages that the user put into folders and has not listed since: they may be there."""
         for name in self.unlooked:
             for message in self._folders[name].recent:
                 self._records("unlisted", name, message)
 
     @contextmanager
     def must_be_whole(self, header: Header) -> Iterator[None]:
-        """Record a listed message if `MailMissing` is raised."""
+        """Record a listed message as missing if `MailMissing` is raised."""
         try:
             yield
         except MailMissing:
@@ -270,13 +272,13 @@ class StoredMail:
             raise
 
     def lacks(self, name: str, message_id: str) -> bool:
-        """Record a message that is missing or not as it was stored, once; return True the first time."""
+        """Record, once, that a message is missing or not as it was stored. Return True the first time."""
         is_new, folder = self._records("missing", name, message_id), self._folder(name)
         folder.held, folder.lost = folder.held - is_new, folder.lost + is_new
         return is_new
 
     def _records(self, event: str, name: str, message_id: str) -> bool:
-        """Record a fault of a message, once; return True the first time."""
+        """Record a message's fault once. Return True the first time."""
         if (event, name, message_id) in self._recorded:
             return False
         self._recorded.add((event, name, message_id))
@@ -284,7 +286,7 @@ class StoredMail:
         return True
 
     def _copies(self, name: str, message_id: str, header: Header | None) -> int:
-        """Return the number of copies of a message, listed before or new, that a folder must have."""
+        """Return how many copies of a message, old or new, a folder must have."""
         is_old = header is not None and header.tag is not None and header.tag.run == INITIAL_RUN
         return self._folder(name).put[message_id] + (is_old and message_id in self._initial(name))
 

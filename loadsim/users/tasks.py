@@ -1,7 +1,7 @@
-"""The tasks of users, in terms of mail; none of them measures or sees a clock.
+"""Users' tasks, in terms of mail; none of them measures anything or sees a clock.
 
 A task's time covers `fetch` and `act`, which talk to the server. Between the two, `compose` makes the message: this is
-the generator's work, and counts in no task's time. docs/reference/tasks.md has the commands of each task.
+the generator's work, and does not count in any task's time. docs/reference/tasks.md has each task's commands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AFTER_READING = "after reading"
 """The occasion on which users decide about new mail; browsed mail has its own occasions."""
 
 HEAD_BYTES = 1024
-"""Servers may overstate the sizes of texts by this much: some count the message's header."""
+"""Servers may overstate a text's size by this much: some count the message's header."""
 
 SCREENFUL = 50
 """The number of headers on one screen of a message list."""
@@ -48,7 +48,7 @@ class Task:
 class Read:
     """A message that a user has read: its header, tag and structure.
 
-    The occasion tells answers apart: users read a message once when it is new, and may browse it many times.
+    A message is read once when it is new, but may be browsed many times; `occasion` tells the answers apart.
     """
 
     header: Header
@@ -61,8 +61,8 @@ class Read:
 class Outgoing:
     """A message to submit: its bytes, its id, the addresses to name, and the users it will reach.
 
-    `individuals` are the users whom it addresses directly; lists reach the others. `answers` is the message that it
-    replies to or forwards, and the flag to set on that message.
+    `individuals` are the users addressed directly; lists reach the others. `answers` is the message that it replies to
+    or forwards, and the flag to set on it.
     """
 
     message: bytes
@@ -74,7 +74,7 @@ class Outgoing:
 
 
 async def log_on(user: UserMail, _: None) -> bool:
-    """Open the mailbox and list the newest screenful or, after a lost session, all new mail. Return True.
+    """Open the mailbox and list the newest screenful or, if a session was lost, all new mail. Return True.
 
     Users who first log on after the common start list the whole Inbox: more than a screenful may be new. Raises
     `ServerRefused` once if folders or mail of the start state are missing.
@@ -93,7 +93,7 @@ async def log_on(user: UserMail, _: None) -> bool:
 
 
 async def sync(user: UserMail, unannounced: bool) -> None:
-    """List the messages that the server has announced; if `unannounced`, list all, and count the unannounced ones."""
+    """List the messages that the server has announced; if `unannounced`, list all, and count any not announced."""
     announced = user.inbox.announced
     headers = await user.mailbox.arrived(unannounced)
     new = await user.take_in(headers, announced=None if unannounced else announced)
@@ -123,7 +123,7 @@ async def _flag(user: UserMail, header: Header, flag: Flag) -> None:
 
 
 async def _show(user: UserMail, header: Header) -> Structure:
-    """Fetch the structure and text of a message. If it is not whole, record this and raise `MailMissing`."""
+    """Fetch a message's structure and text. If it is incomplete, record that and raise `MailMissing`."""
     with user.stored.must_be_whole(header):
         structure = await user.mailbox.structure(header.ref)
         text_bytes, file_bytes = least_bytes(header.tag)
@@ -136,7 +136,7 @@ async def _show(user: UserMail, header: Header) -> Structure:
 async def _part(
     user: UserMail, header: Header, part: Part, least: int, text_of: Structure | None = None
 ) -> bytes | bytearray:
-    """Fetch a file, or a structure's text, of at least this size. If it is smaller, record and raise `MailMissing`."""
+    """Fetch a file, or a structure's text, of at least this size; record a smaller one, and raise `MailMissing`."""
     with user.stored.must_be_whole(header):
         data = await user.mailbox.part(header.ref, part)
         stated = 0 if least else (part.size_bytes - HEAD_BYTES) * DECODED
@@ -159,7 +159,7 @@ async def load_attachment(user: UserMail, wanted: tuple[Header, Part]) -> None:
 
 
 async def _back(user: UserMail) -> None:
-    """Open the Inbox, where every task begins. The time counts towards the task that left it."""
+    """Reopen the Inbox, where every task begins. The time counts towards the task that left it."""
     await user.mailbox.open(INBOX)
 
 
@@ -170,20 +170,20 @@ def compose_new(user: UserMail, index: int) -> Outgoing:
 
 
 def compose_reply(user: UserMail, about: Read) -> Outgoing:
-    """Return a reply to the sender; if that is the user, whose mail came back over a list, to its first addressee."""
+    """Return a reply to the sender; if that is the user (mail that came back from a list), to the first recipient."""
     return _compose_answer(user, about, "reply", Addressing(_people(user, about)[:1], None))
 
 
 def compose_reply_all(user: UserMail, about: Read) -> Outgoing:
     """Return a reply to the sender and the individual recipients, but never to a list.
 
-    If replies went to lists, each would cause more than one other, and mail would multiply without end.
+    If replies went to lists, each reply would cause more than one other, and mail would multiply without end.
     """
     return _compose_answer(user, about, "reply_all", Addressing(_people(user, about), None))
 
 
 def _people(user: UserMail, about: Read) -> tuple[int, ...]:
-    """Return the sender and individual recipients of a message without duplicates, and without the user.
+    """Return a message's sender and individual recipients without duplicates, and without the user.
 
     Raises `ServerRefused` if there are none: the server may have changed the headers.
     """
@@ -255,7 +255,7 @@ async def submit(user: UserMail, outgoing: Outgoing) -> Outgoing:
 
 
 async def save_sent(user: UserMail, outgoing: Outgoing) -> None:
-    """Append a copy to Sent Items, and flag the message that it replies to or forwards."""
+    """Append a copy to Sent Items, and flag the message that was replied to or forwarded."""
     with user.unless_stored(outgoing.id, SENT_ITEMS):
         await user.mailbox.append(SENT_ITEMS, outgoing.message, [Flag.SEEN])
     user.record_sent("saved", outgoing.id, SENT_ITEMS)
@@ -287,7 +287,7 @@ async def evict(user: UserMail, headers: list[Header]) -> None:
 
 
 async def _move(user: UserMail, event: str, headers: list[Header], folder: str) -> None:
-    """Move messages. If this fails, forget them where they were, since a retry would fail for all of them."""
+    """Move messages. If this fails, forget them in their old folder, since a retry would fail for all of them."""
     headers = user.inbox.known(headers)
     user.inbox.gone(headers)
     user.stored.tries(headers, folder)
@@ -305,7 +305,7 @@ async def _move(user: UserMail, event: str, headers: list[Header], folder: str) 
 
 
 async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
-    """Open a random folder, list its newest screenful, read one of its messages, and reopen the Inbox.
+    """Browse: open a random folder, list its newest screenful, read one of its messages, and reopen the Inbox.
 
     Return None if other activities have chosen all of the folder's messages. Source: BORES 4.0: "select one folder at
     random and read one message".
@@ -316,7 +316,7 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     shown = await user.mailbox.headers(folder, SCREENFUL)
     first = user.workload.choose(user.number, "browse.message", index, len(shown))
     candidates = (shown[(first + further) % len(shown)] for further in range(len(shown)))
-    own = list(filter(user.inbox.knows, candidates))  # skips foreign mail
+    own = list(filter(user.inbox.knows, candidates))  # leaves out foreign mail
     user.stored.look(folder, shown, SCREENFUL, user.mailbox.messages, (), user.mailbox.keeps)
     if not own and len(shown) < SCREENFUL and user.stored.holds(folder):
         raise MailMissing("no message to browse", folder)
@@ -333,7 +333,7 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
 
 
 def make_schedule(user: UserMail, index: int) -> tuple[str, bytes]:
-    """Return the id and the file of the schedule after the user's `index`th change."""
+    """Return the schedule after the user's `index`th change: its id and its file."""
     schedule_id = f"s{user.number}.{index}"
     return schedule_id, user.contents.schedule(
         run=user.run_id,
@@ -354,9 +354,9 @@ async def schedule(user: UserMail, made: tuple[str, bytes]) -> None:
 
 
 async def log_off(user: UserMail, _: None) -> None:
-    """Check the mail that was put into folders, empty Deleted Items if the profile says so, and log off.
+    """Check the mail put into folders, empty Deleted Items if the profile says so, and log off.
 
-    Only loadsim's messages are deleted. Finally raises `ServerRefused` if a folder, or mail in it, is missing.
+    Only loadsim's messages are deleted. Finally, raises `ServerRefused` if a folder or any of its mail is missing.
     """
     mail = user.mailbox
     lack: ServerRefused | None = None
@@ -409,4 +409,4 @@ EVICT = Task("EVICT", evict)
 LOGOFF = Task("LOGOFF", log_off)
 
 TASKS = {task.name: task for task in [*globals().values()] if isinstance(task, Task)}
-"""Every task above by name."""
+"""All the tasks above, by name."""

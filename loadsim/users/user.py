@@ -2,8 +2,8 @@
 
 The problem: a plan says when each activity is due, but users do one thing at a time, the server may be slow or away,
 and the generator itself may be late. So each task is timed twice: from its start, which charges the server for this
-task only, and from its due time, which includes the queue before it. The generator's share of the delay must be known,
-because it is judged separately. `_perform` keeps these instants of each task:
+task only, and from its due time, which includes the queue ahead of it. The generator's share of the delay must be
+known, because it is judged separately. `_perform` notes these instants for each task:
 
     due           the plan's time, or the arrival of the message to read
     ready         the step before it had ended, so it could begin
@@ -19,12 +19,12 @@ An example, in ms after t = 0. READ is due at 1000; the user is busy with SEND u
     lateness        busy 400, generator 2
 
 Time without a session is lateness `down` (`SessionState.lateness_ns`). The rest is `busy`: earlier tasks took long,
-which is the server's doing. The three causes add up to `began - due`, and the steps that follow inherit them.
+which is the server's doing. The three causes add up to `began - due`, and later steps inherit them.
 
 A failure ends a task. Most failures also end the session, because its state is unknown after a lost connection or a
-silent server; a refusal (NO) or a failure of SMTP does not. Without a session, users log on again with growing pauses,
-and the next task waits. Our own error in a driver's callback must not look like the server's: `_break_session` notes
-it, the running task fails with it, and the loop's next turn ends the session.
+silent server; a refusal (NO) or an SMTP failure does not. Without a session, users log on again with growing pauses,
+and the next task waits. An error of our own in a driver's callback must not look like the server's: `_break_session`
+notes it, the running task fails with it, and the loop's next turn ends the session.
 
 Pauses are alarms, not timers: `wake` ends one early when mail is announced or the run ends.
 """
@@ -55,11 +55,11 @@ IDLE = "IDLE"
 """The name under which failures between tasks are counted."""
 
 SYNC_AGAIN_S = 5.0
-"""The pause before the user lists again announced mail that the server refused to list."""
+"""The pause before a user lists announced mail again if the server has refused."""
 
 
 class User:
-    """A user at work, and the observer of their drivers (`ports.Observer`)."""
+    """A user at work, who also observes their drivers (`ports.Observer`)."""
 
     def __init__(self, host: Host, account: Account, driver: Driver) -> None:
         self.host = host
@@ -75,18 +75,18 @@ class User:
         model = ClosedLoop if host.workload.scenario.run.mode == STRESS else PendingActivities
         self._pending: PendingActivities | ClosedLoop = model(self.mail, self)
         self._sync_due_ns: int | None = None
-        self.listing_unannounced = False  # the next SYNC is for mail that the server has not announced
+        self.listing_unannounced = False  # the next SYNC looks for mail that the server has not announced
 
         # The session.
         self._session = SessionState()
         self._poll_ns = None if self.mail.poll_s is None else round(self.mail.poll_s * 1e9)  # None: sessions are kept
-        self._look_due_ns: int | None = None  # from the first log-on on
-        self._in_view = False  # a view may be open, with a session of its own
-        self._looked = False  # for new mail, before the processing of the Inbox that is due
+        self._look_due_ns: int | None = None  # from the first log-on
+        self._in_view = False  # a view may be open, with its own session
+        self._looked = False  # for new mail, before processing the Inbox
         self.is_on = False
         self._broke_at_log_on: Exception | None = None
-        self._broken: GeneratorFailed | None = None  # our own failure, with which the running task fails
-        self._dropping = False  # the session ends in the loop's next turn
+        self._broken: GeneratorFailed | None = None  # an error of our own, which makes the running task fail
+        self._dropping = False  # the session will end in the loop's next turn
 
         # The running task.
         self._task: asyncio.Task[None] | None = None
@@ -98,8 +98,8 @@ class User:
         self._moved_bytes = 0
 
         # The end.
-        self.given_up = False  # by the host: our own state is broken
-        self._closing = False  # begins nothing more
+        self.given_up = False  # set by the host: the user's state is broken
+        self._closing = False  # no more work is begun
 
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class User:
 
     def lost(self, failure: Exception) -> None:
         try:
-            if isinstance(failure, PluginFailed):  # a wrong report of a plug-in, which a running task records
+            if isinstance(failure, PluginFailed):  # a wrong report from a plug-in, which a running task records
                 if self.performing is None:
                     self.host.failed(self, IDLE, failure)
                 self._drop_soon(failure)
@@ -135,7 +135,7 @@ class User:
             if not isinstance(failure, TaskFailed):
                 failure = self.host.internal_error(failure, IDLE, self.number)
             if self.performing == tasks.LOGON.name:
-                self._broke_at_log_on = failure  # after its last answer: the log-on still succeeds
+                self._broke_at_log_on = failure  # after the last answer: the log-on still succeeds
             elif self.is_on:
                 self.host.failed(self, IDLE, failure)
                 self._session_failed(failure)
@@ -144,7 +144,7 @@ class User:
             self._break_session(error, "the end of a session")
 
     def _break_session(self, error: Exception, during: str) -> None:
-        """End the session after an error of ours in a driver's callback: its state is unknown.
+        """End the session: an error of ours in a driver's callback has left its state unknown.
 
         The running task fails with this error.
         """
@@ -153,14 +153,14 @@ class User:
         self._drop_soon(failure)
 
     def _drop_soon(self, failure: GeneratorFailed) -> None:
-        """End the session in the loop's next turn, after the driver has returned, unless a task's failure does."""
+        """End the session in the loop's next turn, once the driver has returned, unless a failing task has ended it."""
         self._broken = self._broken or failure
         if not self._dropping:
             self._dropping = True
             asyncio.get_running_loop().call_soon(self.guarded, User._drop_session)
 
     def _drop_session(self) -> None:
-        if self._dropping:  # else this session has ended, and the next one may have begun
+        if self._dropping:  # otherwise this session has ended, and the next may have begun
             self._end_session()
             self.wake()
 
@@ -199,7 +199,7 @@ class User:
             self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
-        """Stop this user: an error outside of any task means that their state is broken.
+        """Stop this user: an error outside any task means that their state is broken.
 
         Pending tasks are recorded as skipped at the end of the run.
         """
@@ -215,7 +215,7 @@ class User:
         self.wake()
 
     def plan_day(self) -> None:
-        """Make the plan, before the common start: for thousands of users this takes a while."""
+        """Make the plan. This happens before the common start, as it takes a while for thousands of users."""
         self._pending.plan()
 
     def begin_day(self) -> None:
@@ -225,7 +225,7 @@ class User:
         self.wake()
 
     def end_day(self, end_ns: int) -> None:
-        """Begin no more planned tasks; record those that were due before `end_ns` as skipped."""
+        """Begin no more planned tasks; record those due before `end_ns` as skipped."""
         self._pending.end(end_ns)
         self.wake()
 
@@ -233,7 +233,7 @@ class User:
         self._record(step.task.name, due_ns, None, None, "skipped", "")
 
     def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
-        """Record a processing of the Inbox that had mail to read; `ended_ns` is None if it did not reach its end."""
+        """Record the processing of an Inbox that had mail to read; `ended_ns` is None if it was not completed."""
         if activity.kind == PROCESS_INBOX:
             ended_ns = ended_ns if activity.outcome == "ok" else None
             outcome = activity.outcome if activity.outcome in ("ok", "skipped") else "unfinished"
@@ -243,7 +243,7 @@ class User:
         self._pending.shown(unread)
 
     def cut_off(self) -> None:
-        """Cancel the running task, which is recorded as unfinished; the user goes on with a new session."""
+        """Cancel the running task, which is recorded as unfinished; the user carries on with a new session."""
         if self._task is not None:
             self._cut = True
             self._task.cancel()
@@ -253,7 +253,7 @@ class User:
         return cut and self._task is not None and self._task.uncancel() == 0
 
     def list_unannounced(self) -> bool:
-        """List the Inbox without an announcement. Return whether there is a session for it.
+        """List the Inbox even though nothing was announced. Return whether there is a session to do it in.
 
         `listing_unannounced` is true until this is done.
         """
@@ -264,7 +264,7 @@ class User:
         return self.listing_unannounced
 
     def record_unlisted(self) -> None:
-        """Record mail that the user stored and never listed: the server was slow, silent, or away."""
+        """Record mail that the user stored but never listed: the server was slow, silent, or away."""
         if not self.given_up:
             self.mail.stored.end()
 
@@ -298,7 +298,7 @@ class User:
                 await self._alarm.until(next_ns if mail_due_ns is None else mail_due_ns)
 
     async def _do_next(self) -> None:
-        """Do the next pending step, and add what follows from it, even if the end of the run cancels it."""
+        """Do the next pending step, and add what follows it, even if the end of the run cancels it."""
         self._looked = False
         upcoming = self._pending.take()
         if upcoming.step is None:
@@ -344,18 +344,18 @@ class User:
             self._forget_session()
 
     async def _look_first(self) -> None:
-        """Look for new mail before processing the Inbox, as opening it would show it.
+        """Look for new mail before processing the Inbox, since opening it would show that mail.
 
-        Otherwise, mail that came since the last look would not be read, and the load would be less than planned.
+        Otherwise, mail that has come since the last look would not be read, and the load would be less than planned.
         """
         self._looked = True
-        if not self.mail.inbox.processing:  # else the one that is due has nothing to do
+        if not self.mail.inbox.processing:  # otherwise the activity that is due has nothing to do
             await self._look()
             if self._sync_due_ns is not None and self.is_on:
                 await self._sync(self._sync_due_ns)
 
     async def _look(self) -> None:
-        """Look for new mail in a session of its own. If there is some, SYNC lists it in the same session."""
+        """Look for new mail in a separate session. If there is any, SYNC lists it in the same session."""
         if self._in_view:
             await self._end_view()
         self._plan_look()
@@ -369,18 +369,18 @@ class User:
             self._look_due_ns = next_look_ns(self._look_due_ns, self.now(), self._poll_ns, share)
 
     async def _end_view(self) -> None:
-        """Log off after a view, if it had a session. This is in no task's time; the user's next task waits for it."""
+        """Log off after a view, if it had a session. No task's time includes this, but the next task waits for it."""
         self._in_view = False
         await self._between_tasks(self.mail.mailbox.log_off())
 
     async def _watch(self) -> None:
-        self.mail.watching = True  # even if the server refuses: to ask again at once would not help
+        self.mail.watching = True  # even if the server refuses: asking again at once would not help
         await self._between_tasks(self.mail.mailbox.watch())
 
     async def _between_tasks(self, call: Awaitable[None]) -> None:
-        """Await a call of the mailbox outside of tasks. Count its failure; unless it is a refusal, end the session.
+        """Await a mailbox call outside of tasks. Count its failure; unless it is a refusal, end the session.
 
-        With a session per view, a refusal ends it, too: the server may have refused the log-on, which no task records.
+        With a session per view, even a refusal ends it: the server may have refused the log-on, which no task records.
         """
         try:
             await call
@@ -394,8 +394,8 @@ class User:
     async def _perform(self, due_ns: int, step: Step, ready_ns: int | None = None, inherited_ns: Late = ON_TIME) -> Any:
         """Do one step and record it. Raises only the cancellation at the end of the run.
 
-        It was due at `due_ns` and could begin at `ready_ns` (None: at `due_ns`). In between, it waited for the steps
-        before it, for the causes in `inherited_ns`.
+        The step was due at `due_ns` and could begin at `ready_ns` (None: at `due_ns`). In between, it waited for
+        earlier steps, for the causes in `inherited_ns`.
         """
         # Compute its lateness, by cause.
         task, about = step.task, step.about
@@ -421,14 +421,14 @@ class User:
             if task.compose is not None:
                 fetched_ns = max(self._answered_ns, began_ns) if self._moved_bytes else began_ns
                 about = task.compose(self.mail, about)
-                started_ns = self.now() - (fetched_ns - began_ns)  # as if composing, our own time, had come first
+                started_ns = self.now() - (fetched_ns - began_ns)  # as if composing, our own time, came first
                 generator_ns += started_ns - began_ns
             submitting = task.submits
             done = await task.act(self.mail, about)
             if self._broken is not None:
                 raise self._broken
             result = done
-            # The end is its last answer. The loop may resume us later, if others were answered at the same moment.
+            # The task ends with its last answer. The loop may resume us later, if others were answered just then.
             ended_ns = self._answered_ns if self._answered_ns >= started_ns else self.now()
             outcome = "ok"
         except Exception as raised:  # noqa: BLE001 - an error of ours ends only this task of this user
@@ -470,7 +470,7 @@ class User:
             self.host.counts.users_on -= 1
 
     def _failure(self, raised: Exception, task: str) -> TaskFailed:
-        """Return the failure for an exception; our own, if an error of ours ended the session (`_break_session`)."""
+        """Return the failure for an exception: ours, if an error of ours ended the session (`_break_session`)."""
         if not isinstance(raised, TaskFailed):
             return self.host.internal_error(raised, task, self.number)
         if isinstance(raised, InboxRenumbered):
@@ -479,21 +479,21 @@ class User:
         return self._broken or raised
 
     def _session_failed(self, failure: TaskFailed) -> None:
-        """End the session. The server lost it, unless the failure is our own."""
+        """End the session. It counts as lost unless the failure is our own."""
         if self.is_on:
             self._session.broke(self.now())
             self.host.counts.sessions_lost += failure.outcome != GENERATOR
             self._end_session()
 
     def _end_session(self) -> None:
-        if self.is_on:  # otherwise it was lost before, and the time without a session has begun
+        if self.is_on:  # otherwise it was lost earlier, and the time without a session has already begun
             self._session.down(self.now())
         self._off()
         self.listing_unannounced = False
         self._forget_session()
 
     def _forget_session(self) -> None:
-        """Close it; the next log-on lists the messages that it announced."""
+        """Close the session; the next log-on lists the messages that it announced."""
         self._dropping = False
         self.mail.inbox.forget_announced()
         self._sync_due_ns = None
@@ -521,6 +521,6 @@ class User:
         self.host.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), late_s)
 
     def _record_span(self, name: str, due_ns: int, started_ns: int | None, ended_ns: int | None, outcome: str) -> None:
-        """Write a record that spans tasks (`model.records.SPANS`) to the log."""
+        """Record a span of several tasks (`model.records.SPANS`)."""
         instants = (due_ns, started_ns, ended_ns)
         self._recorder.task((name, *self._whose, *instants, 0.0, 0.0, 0.0, outcome, "", 0))
