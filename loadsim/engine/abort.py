@@ -11,11 +11,11 @@ from loadsim.scenario.sections import AbortOn
 from loadsim.timinglog.facts import ABORT_ON, USERS_LOST, EarlyEnd
 
 FEWEST_TASKS = 20
-"""The fewest tasks whose share of failures is judged."""
+"""The fewest tasks for which the share of failures is judged."""
 
 
 class AbortCheck:
-    """Judges the total of all engines' snapshots; `users` is their number in the scenario, including lost engines."""
+    """Judges the total of all engines' snapshots; `users` is the scenario's number, including those of lost engines."""
 
     def __init__(self, abort_on: AbortOn, users: int) -> None:
         self._abort_on = abort_on
@@ -25,7 +25,8 @@ class AbortCheck:
     def judge(self, snapshot: LiveSnapshot, lost: Sequence[str] = ()) -> EarlyEnd | None:
         """Return why the run should end now, with figure and limit; None if it should go on.
 
-        Only the work phase is judged, once it has lasted for the whole period. Users of `lost` members have no session.
+        Only the work phase is judged, once it has lasted for the whole period. Users of `lost` members count as having
+        no session.
         """
         if snapshot.phase != "work":
             return None

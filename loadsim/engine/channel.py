@@ -14,7 +14,7 @@ from loadsim.errors import ConfigError, machine_failures
 
 
 class Channel(Protocol):
-    """A line channel to one member. When the member is gone, `receive` and `wait` return."""
+    """A line channel to one member. Once the member is gone, `receive` and `wait` return."""
 
     @property
     def ended(self) -> str | None:
@@ -22,16 +22,16 @@ class Channel(Protocol):
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the channel's last heartbeat; 0 if it has none of its own."""
+        """Seconds since the channel's last heartbeat; 0 if the channel has no heartbeats of its own."""
 
     def send(self, line: bytes) -> None:
-        """Send a line without waiting for its delivery; a dead member is noticed by its silence."""
+        """Send a line without waiting for delivery; a dead member is noticed by its silence."""
 
     def send_start(self, start_ns: int) -> None:
         """Send the common start, converted from our monotonic clock to the member's."""
 
     async def receive(self) -> bytes:
-        """Return the next line, or b"" at the end of the channel. Raises `ValueError` for a line that is too long."""
+        """Return the next line, or b"" at the end of the channel. Raises `ValueError` if a line is too long."""
 
     async def wait(self) -> str:
         """Wait until the member ends, and return how it ended."""
@@ -41,7 +41,7 @@ class Channel(Protocol):
 
 
 class _ProcessProtocol(SubprocessStreamProtocol):
-    """The protocol of a process; `exited` is set when it ends, even if a child of it keeps its pipes open."""
+    """The protocol of a process; `exited` is set when it ends, even if one of its children keeps its pipes open."""
 
     def __init__(self) -> None:
         super().__init__(LONGEST_LINE_OF_A_MEMBER_BYTES, asyncio.get_running_loop())
@@ -70,12 +70,12 @@ class ProcessChannel:
 
     def send(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        if not self._process.stdin.is_closing():  # else asyncio would warn; the process has ended
+        if not self._process.stdin.is_closing():  # otherwise asyncio would warn; the process has ended
             with suppress(ConnectionError, RuntimeError):
                 self._process.stdin.write(line)
 
     def send_start(self, start_ns: int) -> None:
-        """Send the common start as it is: all processes of a machine share its clock."""
+        """Send the common start as it is: all processes on a machine share its clock."""
         self.send(encode(Start(start_ns)))
 
     async def receive(self) -> bytes:
@@ -83,7 +83,7 @@ class ProcessChannel:
         return await self._process.stdout.readline()
 
     async def wait(self) -> str:
-        """Wait until the process ends, then close its pipes: the loop may not see that they ended."""
+        """Wait until the process ends, then close its pipes: the loop may not notice that they are closed."""
         await self._exited.wait()
         self._transport.close()
         return _ending(await self._process.wait())
@@ -99,13 +99,13 @@ def _ending(status: int) -> str:
 
 
 async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> ProcessChannel:
-    """Start a member as a process on this machine; it inherits the descriptors `kept`. Raises `ConfigError`."""
+    """Start a member as a process on this machine, which inherits the descriptors `kept`. Raises `ConfigError`."""
     with machine_failures(ConfigError):
         made = await asyncio.get_running_loop().subprocess_exec(
             _ProcessProtocol,
             *command,
             stderr=None,
-            start_new_session=True,  # Ctrl-C reaches this process only, which stops its members
+            start_new_session=True,  # Ctrl-C reaches only this process, which stops its members
             pass_fds=kept,
         )
     return ProcessChannel(*made)
@@ -122,7 +122,7 @@ def own_pipes() -> tuple[int, int]:
 
 
 class _StdoutProtocol(asyncio.BaseProtocol):
-    """The protocol of our standard output; `closed` is done when it has closed."""
+    """The protocol of our standard output; `closed` is done once it is closed."""
 
     def __init__(self) -> None:
         self.closed = asyncio.get_running_loop().create_future()
@@ -137,7 +137,7 @@ async def coordinator_lines(
 ) -> AsyncIterator[tuple[asyncio.StreamReader, Callable[[bytes], None]]]:
     """Yield a reader of the coordinator's lines, and a function that sends a line, over `own_pipes`.
 
-    All lines are written when the block has ended.
+    By the end of the block, all lines have been written.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=LONGEST_LINE_BYTES)
@@ -145,7 +145,7 @@ async def coordinator_lines(
     transport, out = await loop.connect_write_pipe(_StdoutProtocol, os.fdopen(to_coordinator, "wb", 0))
 
     def send(line: bytes) -> None:
-        if not transport.is_closing():  # else the reader is gone; the measurements are in the log
+        if not transport.is_closing():  # otherwise the reader is gone; the measurements are in the log
             transport.write(line)
 
     yield reader, send

@@ -1,6 +1,6 @@
-"""The one clock of a run: real, or a virtual one that jumps to the next timer.
+"""A run's only clock: real, or a virtual one that jumps to the next timer.
 
-In production it is `time.monotonic_ns`. `loop.time()` is never used to measure, because uvloop rounds it to a
+In production it is `time.monotonic_ns`. `loop.time()` is never used for measurements, because uvloop rounds it to a
 millisecond. Under a `VirtualLoop` nothing waits: when all coroutines sleep, the clock jumps to the next timer.
 """
 
@@ -28,13 +28,13 @@ class MonotonicClock:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time, without input or output: an eight-hour day in seconds.
+    """An event loop in virtual time, without input or output: an eight-hour day takes seconds.
 
-    Its time is in whole nanoseconds, so that rounding does not decide which timers coincide. Timers are in a heap of
-    tuples, which C compares; asyncio's own are compared in Python. An exception in a callback ends the run.
+    Time is counted in whole nanoseconds, so that rounding does not decide which timers coincide. Timers are in a heap
+    of tuples, which are compared in C; asyncio's own are compared in Python. An exception in a callback ends the run.
     """
 
-    _ready: deque[asyncio.Handle]  # asyncio's own: the callbacks that are due
+    _ready: deque[asyncio.Handle]  # asyncio's own: callbacks that are due
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,17 +43,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._count = itertools.count()
 
     def time(self) -> float:
-        """Return seconds of virtual time since the loop was made."""
+        """Return seconds of virtual time since the loop was created."""
         return self._now_ns * 1e-9
 
     def now_ns(self) -> int:
-        """Return nanoseconds since the loop was made: this loop is its own clock."""
+        """Return nanoseconds since the loop was created: this loop is its own clock."""
         return self._now_ns
 
     def call_at(
         self, when: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back at an instant; timers for the same one run in the order in which they were set."""
+        """Call back at an instant; timers for the same instant run in the order in which they were set."""
         return self._call_at_ns(round(when * 1e9), callback, args, context)
 
     def call_later(
@@ -76,7 +76,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return handle
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Raise an exception from a callback, unless an engine has set a handler. Other loops log it and go on."""
+        """Raise a callback's exception, unless an engine has set a handler. Other loops log it and carry on."""
         if "handle" in context and self.get_exception_handler() is None:
             raise context["exception"]
         super().call_exception_handler(context)
@@ -105,6 +105,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtual(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
-    """Run `main`, called with the loop, which is the clock, to its end in virtual time."""
+    """Run `main` to its end in virtual time. It is called with the loop, which is also the clock."""
     loop = VirtualLoop()
     return run(main(loop), lambda: loop)

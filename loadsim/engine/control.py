@@ -1,8 +1,8 @@
-"""The control protocol: keeps the members of a run in step by JSON objects, one a line, over one channel each.
+"""The control protocol: keeps the members of a run in step through JSON objects, one per line, over one channel each.
 
 A coordinator keeps its members in step: a worker's coordinator its engines, the controller's coordinator its workers.
 `Control` is a member's view of its coordinator: `participant.RemoteControl` reaches it over a channel, and
-`StandaloneControl` serves a run without one. An engine stops at the end of its pipe.
+`StandaloneControl` serves a run without one. An engine stops when its pipe ends.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from loadsim.model.ports import Clock
 from loadsim.timinglog.facts import EarlyEnd
 
 ACCEPTED_AT_ONCE = 500
-"""The most accepted messages in one line: lines stay short."""
+"""The most accepted messages on one line, which keeps lines short."""
 
 LONGEST_LINE_BYTES = 256 * 1024 * 1024
-"""`begin` carries the accounts of all users if they come from a table."""
+"""`begin` carries all users' accounts if they come from a table."""
 
 LONGEST_LINE_OF_A_MEMBER_BYTES = 16 * 1024 * 1024
 """Enough for a snapshot with 100,000 kinds of failures."""
@@ -33,7 +33,7 @@ LONGEST_LINE_OF_A_MEMBER_BYTES = 16 * 1024 * 1024
 class Message:
     """A message of the control protocol: on its line, a JSON object whose only key is the kind.
 
-    Its value is that of the only field, a list of the fields if there are several, or true if there is none.
+    The value is its only field's, a list of all fields if there are several, or true if there are none.
     """
 
     kind: ClassVar[str]
@@ -75,7 +75,7 @@ def decode(line: bytes, known: Iterable[type[M]]) -> M:
 
 @dataclass_transform(frozen_default=True)
 def message(kind: str) -> Callable[[type[M]], type[M]]:
-    """Make a message of a class: a frozen dataclass with this kind."""
+    """Turn a class into a message: a frozen dataclass with this kind."""
 
     def make(cls: type[M]) -> type[M]:
         made = dataclass(frozen=True, slots=True)(cls)
@@ -90,36 +90,36 @@ def message(kind: str) -> Callable[[type[M]], type[M]]:
 
 @message("log on")
 class LogOn(Message):
-    """Every member is ready: begin to log on."""
+    """All members are ready: begin to log on."""
 
 
 @message("start")
 class Start(Message):
-    """The common start is at this instant of the member's monotonic clock."""
+    """The common start, on the member's monotonic clock."""
 
     at_ns: int
 
 
 @message("accepted")
 class Accepted(Message):
-    """Accepted messages, each with its recipient: to a member, one of its users; from a member, a user of another."""
+    """Accepted messages, each with its recipient: sent to the recipient's member, or by any other member."""
 
     mails: Sequence[tuple[str, int]]
 
 
 @message("drain")
 class Drain(Message):
-    """No task runs any more: wait for mail in transit."""
+    """No more tasks are running: wait for mail in transit."""
 
 
 @message("drained")
 class Drained(Message):
-    """All mail of the run has been seen: wait for none."""
+    """All mail of the run has been seen: stop waiting."""
 
 
 @message("stop")
 class Stop(Message):
-    """End early; after the second, at once. A worker receives the reason, or true if somebody interrupted the run."""
+    """End early; after a second one, at once. A worker receives the reason, or true if someone interrupted the run."""
 
     end: EarlyEnd | Literal[True] = True
 
@@ -130,7 +130,7 @@ class Stop(Message):
 
 @message("given up")
 class GivenUp(Message):
-    """End: the run goes on, or has ended, without this member."""
+    """End: the run goes on without this member, or has already ended."""
 
     why: str
 
@@ -143,26 +143,26 @@ TO_A_MEMBER = (LogOn, Start, Accepted, Drain, Drained, Stop, GivenUp)
 
 @message("ready")
 class Ready(Message):
-    """The member has all that it needs, and its log is open."""
+    """The member has everything it needs, and its log is open."""
 
     process: int
 
 
 @message("refused")
 class Refused(Message):
-    """The member cannot begin."""
+    """The member is unable to begin."""
 
     why: str
 
 
 @message("on")
 class On(Message):
-    """The member's log-on is over, and it waits for the common start."""
+    """The member has finished logging on, and waits for the common start."""
 
 
 @message("snapshot")
 class Snapshot(Message):
-    """The member's heartbeat, once a second. `received` counts the accepted messages that it had received by then."""
+    """The member's heartbeat, once a second. `received` counts the accepted messages that it has received so far."""
 
     snapshot: LiveSnapshot
     received: int
@@ -179,7 +179,7 @@ class Snapshot(Message):
 
 @message("finished")
 class Finished(Message):
-    """The member's tasks have ended, and it sends no more mail."""
+    """The member's tasks have ended, and it will send no more mail."""
 
 
 @message("event")
@@ -189,7 +189,7 @@ class Event(Message):
 
 @message("over")
 class Over(Message):
-    """The member has ended by itself, and its log is complete."""
+    """The member has ended of its own accord, and its log is complete."""
 
 
 FROM_A_MEMBER = (Ready, Refused, On, Snapshot, Accepted, Finished, Event, Over)
@@ -205,25 +205,25 @@ class Control(Protocol):
         """Report that this member is ready, and wait until all are."""
 
     async def common_start(self) -> int | None:
-        """Report the end of the log-on, and wait. Return the instant of the common start, or None if there is none."""
+        """Report that the log-on is over, and wait. Return the instant of the common start; None if none will come."""
 
     def stop_waiting(self) -> None:
-        """End all waiting for other members, because this one stops."""
+        """Stop waiting for other members, because this one is stopping."""
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
         """Report that the server accepted a message for a user of another member."""
 
     async def all_finished(self) -> None:
-        """Report that our tasks have ended, and wait until all members' have: until then there may be more mail."""
+        """Report that our tasks have ended, and wait until all members' have: until then, more mail may come."""
 
     def all_delivered(self, outstanding: int) -> bool:
         """Return True if all mail of the run has been seen; `outstanding` messages for our own users have not."""
 
 
 class StandaloneControl:
-    """The `Control` of a run without a coordinator above: of its one engine, or of its one coordinator.
+    """The `Control` of a run without a coordinator above: for its only engine, or its only coordinator.
 
-    The common start is `ahead_s` after the call for it, so that all members have received it by then.
+    The common start comes `ahead_s` after it was asked for, so that it can reach all members in time.
     """
 
     def __init__(self, clock: Clock, ahead_s: float = 0.0) -> None:

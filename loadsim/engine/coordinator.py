@@ -1,7 +1,7 @@
 """Start, synchronise and watch the members of a run: the engines of a machine, or the workers of a cluster run.
 
-A member that dies, or sends nothing for some seconds, is lost with its users. The others continue. Its measurements
-remain in its log, and the verdict counts its users as lost.
+A member that dies, or sends nothing for several seconds, is lost, along with its users. The others continue. Its
+measurements remain in its log, and the verdict counts its users as lost.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ USERS_PER_ENGINE = 15_000
 
 HEARTBEAT_S = 1.0
 MISSES = 5
-"""The most heartbeats in a row that an engine may miss before it is lost."""
+"""The number of heartbeats in a row that an engine may miss before it counts as lost."""
 
 READY_LIMIT_S = 300.0
-"""Time limit for a member to become ready: an engine first makes the contents of its messages."""
+"""The time limit for a member to become ready: an engine first makes the contents of its messages."""
 
 SILENT_LIMIT_S = 8.0
-"""The longest silence before the log-on, of a channel that has heartbeats of its own."""
+"""The longest silence before the log-on, on a channel with heartbeats of its own."""
 
 CLOSE_LIMIT_S = 120.0
-"""Time limit for a member that has ended to write its log to the disk."""
+"""The time limit for a member that has ended to write its log to disk."""
 
 ENGINE = (sys.executable, "-P", "-m", "loadsim.engine.process")
 
 START_AHEAD_S = 0.25
-"""The time between sending the common start and the start: enough to reach every engine."""
+"""The time between announcing the common start and the start itself: enough to reach every engine."""
 
 POLL_S = 0.05
-"""The interval at which to check whether all mail of the run was seen, as users of other members may see it."""
+"""The interval at which to check whether all mail of the run has been seen, also by other members' users."""
 
 
 def engines_for(users: int, cores: int) -> int:
-    """Return the default number of engines of a machine: one per core, or more if the users need them."""
+    """Return a machine's default number of engines: one per core, or more if the users need them."""
     return min(users, max(cores, 1, ceil(users / USERS_PER_ENGINE)))
 
 
@@ -81,7 +81,7 @@ class MemberAssignment(Protocol):
 
     @property
     def name(self) -> str:
-        """The member's name: the engine's number, the client's name."""
+        """The member's name: an engine's number, or a client's name."""
 
     @property
     def assignment(self) -> Assignment:
@@ -98,11 +98,11 @@ class MemberAssignment(Protocol):
 
 
 OpenChannel = Callable[[MemberAssignment], Awaitable[Channel]]
-"""Starts the member of an assignment, and opens the channel to it."""
+"""Starts the member for an assignment, and opens the channel to it."""
 
 
 async def start_engine(_: MemberAssignment, kept: Sequence[int] = ()) -> Channel:
-    """Start an engine as a process on this machine; it inherits the file descriptors `kept`."""
+    """Start an engine as a process on this machine, which inherits the file descriptors `kept`."""
     return await start_process(ENGINE, kept)
 
 
@@ -122,7 +122,7 @@ class _Member:
 
     @property
     def drains(self) -> bool:
-        """True if the member sends no more mail, and has reported all mail that it sent."""
+        """True if the member sends no more mail, and has reported all that it sent."""
         snapshot = self.snapshot
         return Over in self.reached or (snapshot is not None and PHASES.index(snapshot.phase) >= PHASES.index("drain"))
 
@@ -140,12 +140,12 @@ class _Member:
 
 
 class Coordinator:
-    """Runs a member for each assignment. Events about members, and those that they report, go to `events`.
+    """Runs a member for each assignment. Events about members, and events reported by them, go to `events`.
 
-    `watch` receives the total of their snapshots each second; `judge` also gets the names of lost members, and returns
-    why the run should end early, or None. `control` synchronises the coordinator with others, if there are any.
-    `open_channel` starts a member, by default an engine. A member that misses more than `misses` heartbeats in a row,
-    one each `heartbeat_s`, is lost. `start_ns` is the common start, 0 before it is known.
+    `watch` receives the total of their snapshots each second. `judge` also gets the names of lost members; it returns
+    why the run should end early, or None. `control` synchronises the coordinator with any others. `open_channel` starts
+    a member, by default an engine. A member that misses more than `misses` consecutive heartbeats, due every
+    `heartbeat_s`, is lost. `start_ns` is the common start, 0 until it is known.
     """
 
     def __init__(
@@ -169,9 +169,9 @@ class Coordinator:
         self._members: list[_Member] = []
         self._changed = asyncio.Event()
         self.start_ns = 0
-        self._begun = False  # the members log on, and send heartbeats
+        self._begun = False  # members have begun to log on, and to send heartbeats
         self._stops = 0
-        self._stop: Message | None = None  # the first message that stops members
+        self._stop: Message | None = None  # the first message that stopped the members
         self.early_end: EarlyEnd | None = None  # why `judge` ended the run
         self._events = events
         events.seconds = self._seconds
@@ -197,14 +197,14 @@ class Coordinator:
         self._changed.set()
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
-        """Report messages accepted elsewhere to the members of their recipients."""
+        """Report messages accepted elsewhere to their recipients' members."""
         self._distribute(messages)
 
     def snapshot(self) -> LiveSnapshot:
-        """Return the total of the members' snapshots, of which there must be at least one.
+        """Return the total of the members' snapshots; there must be at least one.
 
-        It includes the users of members that have not reported yet. Accepted messages whose report has not reached its
-        member count as undelivered.
+        It includes the users of members that have not reported yet. Accepted messages that have not yet been reported
+        to their member count as undelivered.
         """
         together = total([member.snapshot for member in self._members if member.snapshot])
         unreported = sum(len(member.assigned.assignment) for member in self._members if member.snapshot is None)
@@ -223,7 +223,7 @@ class Coordinator:
         return [member.assigned.name for member in self._members if member.lost]
 
     async def run(self) -> None:
-        """Run the members from start to end. No member is left afterwards, even after an error.
+        """Run the members from start to end. None is left running afterwards, even after an error.
 
         Raises `ConfigError` if a member cannot begin, `RunInvalid` if all were lost before they were ready.
         """
@@ -273,7 +273,7 @@ class Coordinator:
         await self._until(lambda member: Over in member.reached)
 
     async def _log_on(self) -> None:
-        """Begin the members' log-ons one after the other, spread over a second; their beats are then spread, too.
+        """Have the members log on one after the other, spread over a second, so that their beats are spread as well.
 
         Engines that share a core would otherwise all beat at once, and delay each other every second.
         """
@@ -290,7 +290,7 @@ class Coordinator:
             await self._changed.wait()
 
     async def _until_delivered(self) -> None:
-        """Wait until all mail of the run was seen, or every member is over."""
+        """Wait until all mail of the run has been seen, or every member is over."""
         while any(Over not in member.reached for member in self._alive()) and not self._control.all_delivered(
             sum(member.outstanding for member in self._alive())
         ):
@@ -312,7 +312,7 @@ class Coordinator:
             while line := await member.channel.receive():
                 self._receive(member, line)
         except ValueError as problem:
-            if not line or line.endswith(b"\n"):  # otherwise the member died while it wrote a line
+            if not line or line.endswith(b"\n"):  # otherwise the member died while writing a line
                 self._lose(member, str(problem))
                 member.channel.kill()
         how = await member.channel.wait()
@@ -347,7 +347,7 @@ class Coordinator:
         self._changed.set()
 
     def _distribute(self, accepted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Report accepted messages to the members of their recipients. Return those for other recipients."""
+        """Report accepted messages to their recipients' members. Return those for other recipients."""
         left = list(accepted)
         for member in self._members:
             mine = [pair for pair in left if pair[1] in member.assigned.assignment]
@@ -370,7 +370,7 @@ class Coordinator:
                 quiet_s = time.monotonic() - member.quiet_since_s
                 if member.channel.ended is not None:
                     continue
-                if not self._begun:  # members that are ready send nothing while they wait for others
+                if not self._begun:  # members that are ready send nothing while waiting for the others
                     late = Ready not in member.reached and quiet_s > READY_LIMIT_S
                     gone = late or member.channel.silent_s > SILENT_LIMIT_S
                 elif Over in member.reached or (member.snapshot and member.snapshot.phase == "over"):
@@ -383,7 +383,7 @@ class Coordinator:
             self._show()
 
     def _show(self) -> None:
-        """Report the total of the snapshots, and end a run that `judge` finds pointless."""
+        """Report the total of the snapshots, and end a run that `judge` finds hopeless."""
         if not any(member.snapshot for member in self._members):
             return
         snapshot = self.snapshot()

@@ -1,4 +1,4 @@
-"""An engine's counts: tasks, failures, mail in transit, and errors of its own."""
+"""An engine's counts: tasks, failures, mail in transit, and its own errors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from loadsim.timinglog.writer import OTHER
 from loadsim.users.host import Late_s
 
 MOST_KINDS, LONGEST_KIND = 100, 64
-"""An engine counts at most this many kinds of failure, and cuts their names to this many characters: a server may
-choose the names. Further kinds are `OTHER`."""
+"""An engine counts at most this many kinds of failure, and truncates their names to this many characters, as a server
+may choose them. Further kinds are counted as `OTHER`."""
 
 EVENTS_A_PLACE = 10
-"""An engine writes at most this many events for one line of code: all users may meet the same error."""
+"""An engine writes at most this many events per line of code: all users may meet the same error."""
 
 
 class Counters:
-    """Tasks by name and outcome, service times and lateness; failures by task and kind."""
+    """Counts tasks by name and outcome, their service times and lateness, and failures by task and kind."""
 
     def __init__(self) -> None:
         self.lateness = EngineLateness()
@@ -49,7 +49,7 @@ class Counters:
         return kind
 
     def figures(self) -> dict[str, Any]:
-        """Return the counts by their keys in a `LiveSnapshot`."""
+        """Return the counts, keyed as in a `LiveSnapshot`."""
         return {
             "tasks": {task: dict(outcomes) for task, outcomes in self._tasks.items()},
             "service_times": {task: times.counts for task, times in self._service_times.items()},
@@ -65,16 +65,16 @@ class Counters:
 class MailInTransit:
     """Pairs of message and recipient. Users may see a message before its sender learns that it was accepted.
 
-    A list may include the sender. Copies to senders count only after one was seen: some servers leave senders out.
+    A list may include the sender. Copies to senders count only once one has been seen: some servers leave senders out.
     """
 
     __slots__ = ("_accepted", "_for_senders", "_seen_first", "_senders_get_theirs")
 
     def __init__(self) -> None:
         self._accepted: set[tuple[str, int]] = set()  # not seen yet
-        self._for_senders: set[tuple[str, int]] = set()  # as above
+        self._for_senders: set[tuple[str, int]] = set()  # likewise
         self._senders_get_theirs = False
-        self._seen_first: set[tuple[str, int]] = set()  # not accepted yet, or never
+        self._seen_first: set[tuple[str, int]] = set()  # not accepted yet, and perhaps never
 
     def __len__(self) -> int:
         return len(self._accepted) + self._senders_get_theirs * len(self._for_senders)
@@ -91,7 +91,7 @@ class MailInTransit:
             (self._for_senders if user == sender else self._accepted).add(key)
 
     def seen(self, message: str, user: int, sender: int | None = None) -> None:
-        """Remove a message that a user has seen. A message that was never accepted offsets no other."""
+        """Remove a message that a user has seen. A message that was never accepted does not offset another."""
         key = (message, user)
         self._senders_get_theirs |= user == sender
         waiting = next((each for each in (self._accepted, self._for_senders) if key in each), None)
@@ -104,7 +104,7 @@ class MailInTransit:
 class InternalErrors:
     """Writes the generator's failures in one engine to `events`, and counts them in facts of its `log`.
 
-    They make the run invalid. A task in which the generator failed has its own record; the facts count the others.
+    They make the run invalid. A task in which the generator failed has its own record; the facts count all others.
     """
 
     def __init__(self, events: Events, log: RunLog) -> None:
@@ -115,7 +115,7 @@ class InternalErrors:
         self._users_given_up = 0
 
     def report(self, failure: GeneratorFailed, error: BaseException, during: str, user: int | None) -> None:
-        """Write an event with the failure's place in the code; `during` names the task or another activity."""
+        """Write an event with the failure's place in the code; `during` names the task or other activity."""
         place = place_of(error)
         self._places[place] += 1
         if self._places[place] <= EVENTS_A_PLACE:

@@ -1,7 +1,7 @@
 """An engine: it runs users as coroutines from a common start to a common end.
 
-The phases are those of the run: log-on (staggered over the ramp-up), work (from the common start, t = 0), finish
-(running tasks may end, on every engine), drain (mail in transit may arrive), log-off.
+Its phases are the run's: log-on (staggered over the ramp-up), work (from the common start, t = 0), finish (running
+tasks may end, on every engine), drain (mail in transit may arrive), log-off.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ LOG_ON_LIMIT_S = 60.0
 """The longest time after the ramp-up that the common start waits for one more user to log on."""
 
 LOG_ONS_AT_ONCE = 64
-"""The most users that log on at the same time: a slow server gets no more requests than it can answer."""
+"""The most users that log on at the same time, so that a slow server gets no more requests than it can answer."""
 
 LOG_OFF_LIMIT_S = 30.0
-"""The longest time at the end that the run waits for one more user to log off."""
+"""The longest time that the end of the run waits for one more user to log off."""
 
 LOG_OFFS_AT_ONCE = 50
 
@@ -58,7 +58,7 @@ POLL_S = 0.05
 
 COLLECTOR = (50, 2, 1_000_000_000)
 """Thresholds of Python's garbage collector while users are on. It scans up to 150 young objects at a time, which takes
-some tenths of a millisecond (up to 4 ms with 900). Older objects are never scanned: tasks leave no cycles."""
+a few tenths of a millisecond (up to 4 ms with 900). Older objects are never scanned: tasks leave no cycles."""
 
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
 """The values of `User.performing` while no planned task runs."""
@@ -69,11 +69,11 @@ PLANNED_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """The load of an engine: the users with these numbers, of a workload.
+    """An engine's load: those users of a workload that have these numbers.
 
-    `drivers` has one for each protocol and program of these users, `companions` one for each of their companions, by
-    the same names (`Group.driver_name`). `plugin_tasks` has the tasks of plug-ins by name. `plan` returns a
-    user's activities; true asks for an endless plan.
+    `drivers` has one driver for each combination of protocol and programs among these users, `companions` one for each
+    of their companions, both by `Group.driver_name`. `plugin_tasks` has the plug-ins' tasks by name. `plan` returns a
+    user's activities; if its second argument is true, the plan is endless.
     """
 
     workload: Workload
@@ -88,9 +88,9 @@ class EngineLoad:
 
 @dataclass(frozen=True, slots=True)
 class EngineRecords:
-    """The recorder and the event log of an engine.
+    """An engine's recorder and event log.
 
-    `watch` receives a snapshot each second, `failed` each failure, with the task's name.
+    `watch` receives a snapshot each second, and `failed` each failure, with the task's name.
     """
 
     recorder: RunLog
@@ -101,12 +101,12 @@ class EngineRecords:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Settings of an engine. `wall_clock_us` is the wall-clock time now, in microseconds since 1970.
+    """An engine's settings. `wall_clock_us` is the wall-clock time now, in microseconds since 1970.
 
-    `control` keeps the engine in step with the others of the run; None if there are none. An engine that `owns_process`
-    tunes its garbage collector, records errors that nothing awaits, and samples its own health each second. `strict`:
-    an error in loadsim ends the engine, not only the task or user in which it occurs. `writes_aside`: a thread writes
-    the log.
+    `control` keeps the engine in step with the run's other engines; None if there are none. An engine that
+    `owns_process` tunes its garbage collector, records errors that nothing awaits, and samples its own health each
+    second. If `strict`, an error in loadsim ends the engine, not only the task or user in which it occurs. If
+    `writes_aside`, a thread writes the log.
     """
 
     clock: Clock
@@ -181,7 +181,7 @@ class Engine:
 
     @property
     def outstanding(self) -> int:
-        """The number of accepted messages that their recipients have not seen, counted once for each recipient."""
+        """The number of accepted messages that their recipients have not seen, counted once per recipient."""
         return len(self._in_transit)
 
     def mail_accepted(self, message: str, user: int, sender: int | None = None) -> None:
@@ -192,7 +192,7 @@ class Engine:
             self._control.accepted_elsewhere(message, user)
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
-        """Note that the server accepted these messages of other engines' users, each for one of ours."""
+        """Note that the server accepted these messages from other engines' users, each for one of ours."""
         for message, user in messages:
             self.mail_accepted(message, user)
 
@@ -200,7 +200,7 @@ class Engine:
         self._in_transit.seen(message, user, sender)
 
     def lines(self, user: int) -> KeptLines:
-        """Return a store for a user's last protocol lines, if kept; that of `client.trace` writes events."""
+        """Return a store for a user's last protocol lines, if they are kept; for `client.trace`, it writes events."""
         if user != self.workload.scenario.client.trace:
             return deque(maxlen=KEPT_LINES) if user in self._keeping else NO_LINES
         return Trace(partial(self._trace, self.workload.scenario.account(user)))
@@ -215,11 +215,11 @@ class Engine:
         return excerpt(user.lines, self.workload.scenario.account(user.number), self._time)
 
     def _time(self, at_ns: int) -> str:
-        """Return the time of an instant (UTC), as in a server's log."""
+        """Return an instant as a time of day (UTC), as in a server's log."""
         return f"{datetime.fromtimestamp(self._wall_us(at_ns) / 1e6, UTC):%H:%M:%S.%f}"[:-3]
 
     def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
-        """Count a failure, and write an event for the first of its kind. Return the kind to record."""
+        """Count a failure, and write an event if it is the first of its kind. Return the kind to record."""
         kind = self._counters.failure(task, failure)
         self._note_failure(task, failure)
         self._events.failed(task, user.number, type(failure)(kind, failure.line), partial(self._excerpt, user))
@@ -279,7 +279,7 @@ class Engine:
                         group.create_task(user.run(first_ns + at * between_ns)) for at, user in enumerate(self.users)
                     ]
                     place = {user.number: at for at, user in enumerate(self.users)} if self._companions else {}
-                    for companion in self._companions:  # between their user and the next one
+                    for companion in self._companions:  # each between its user and the next
                         later = 1 - 0.5**companion.which
                         on_ns = first_ns + round((place[companion.number] + later) * between_ns)
                         running.append(group.create_task(companion.run(on_ns)))
@@ -311,7 +311,7 @@ class Engine:
             loop.set_exception_handler(handler)
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Record an exception of a callback or of a task that is not awaited (`set_exception_handler`)."""
+        """Record an exception in a callback, or in a task that nothing awaits (`set_exception_handler`)."""
         error = context.get("exception")
         if error is None or own_failure(error) is None:
             loop.default_exception_handler(context)
@@ -329,7 +329,7 @@ class Engine:
         def limit_s() -> float:
             return max(0.0, (ramped_ns - self.now_ns()) * 1e-9) + LOG_ON_LIMIT_S
 
-        # A refused companion does not delay the start: the verdict counts its time without a session.
+        # A refused companion does not delay the start: its time without a session counts in the verdict.
         most, counts = len(self.users) + len(self._companions), self.counts
         await self._while_growing(lambda: counts.users_ever_on + counts.companions.tried, most, limit_s, self._stopping)
         return not self._stopping.is_set()
@@ -343,7 +343,7 @@ class Engine:
                 await asyncio.sleep(0)
         if self._options.owns_process:
             gc.collect()
-            gc.freeze()  # the collector need not scan the state of thousands of users again
+            gc.freeze()  # so that the collector does not scan the state of thousands of users again
         # Start.
         start_ns = await self._control.common_start()
         if start_ns is None:
@@ -368,7 +368,7 @@ class Engine:
         return ended
 
     async def _finish_and_drain(self, *, drain: bool) -> None:
-        """Let running tasks end, cancel the others after the grace, then wait for mail in transit."""
+        """Let running tasks end, cancel the rest after the grace period, then wait for mail in transit."""
         await self._until(
             self._limits.grace_s, lambda: all(user.performing in BETWEEN_TASKS for user in self.users), self._cutting
         )
@@ -388,7 +388,7 @@ class Engine:
         self._events.write("drained", undelivered=self.outstanding, lost_users=lost)
 
     async def _poll_inboxes(self) -> None:
-        """Let users that still expect mail list their Inbox, in case the server never announced it."""
+        """Have users that still expect mail list their Inbox, in case the server never announced it."""
         before = self.outstanding
         waiting = self._in_transit.recipients
         listing = [user for user in self.users if user.number in waiting and user.list_unannounced()]
@@ -404,7 +404,7 @@ class Engine:
             self._events.write("found unannounced", messages=before - self.outstanding)
 
     async def _log_off_all(self, running: Sequence[asyncio.Task[None]]) -> None:
-        """Log off, while one more user does so within the limit. Record stored mail that was not listed since."""
+        """Log off, as long as another user does so within the limit. Record stored mail that was not listed since."""
         self._phase = "log-off"
         self._each(User.close)
         for companion in self._companions:
@@ -422,7 +422,7 @@ class Engine:
     async def _while_growing(
         self, count: Callable[[], int], most: int, limit_s: Callable[[], float], cut: asyncio.Event
     ) -> None:
-        """Wait until `count()` reaches `most`, has not grown for `limit_s()`, or `cut` is set."""
+        """Wait until `count()` reaches `most`, stops growing for `limit_s()`, or `cut` is set."""
         before = -1
 
         def grown() -> bool:
@@ -433,7 +433,7 @@ class Engine:
             await self._until(limit_s(), grown, cut)
 
     async def _until(self, limit_s: float, done: Callable[[], bool] | None, cut: asyncio.Event) -> None:
-        """Wait until `done()` is true, `cut` is set, or `limit_s` has passed; None means never done."""
+        """Wait until `done()` is true, `cut` is set, or `limit_s` has passed; if `done` is None, it is never true."""
         end_ns = self.now_ns() + round(limit_s * 1e9)
         while not (done and done()) and not cut.is_set():
             left_s = (end_ns - self.now_ns()) * 1e-9

@@ -1,4 +1,4 @@
-"""The events of a run, one JSON object a line: LoadSim's loadsim.out.
+"""The events of a run, one JSON object per line: LoadSim's loadsim.out.
 
 Each kind of error is written when it first occurs, with the server's text, and again at the end with its count. A line
 is in the file as soon as its event has happened.
@@ -17,7 +17,7 @@ from loadsim.errors import TaskFailed
 
 @contextmanager
 def closed_at_last(out: TextIO) -> Iterator[TextIO]:
-    """Close a file at the end of the block, even on a full disk: `Events.unwritten` has counted the lost lines."""
+    """Close a file at the end of the block, even on a full disk: `Events.unwritten` counts the lost lines."""
     try:
         yield out
     finally:
@@ -26,7 +26,7 @@ def closed_at_last(out: TextIO) -> Iterator[TextIO]:
 
 
 class Events:
-    """Writes events to the file `out`, if there is one, and sends them by `send`.
+    """Writes events to the file `out`, if there is one, and passes them to `send`.
 
     `seconds` returns the time since the common start, None before it.
     """
@@ -35,7 +35,7 @@ class Events:
         self._out = out
         self._send = send
         self._failures: Counter[tuple[str, str, str]] = Counter()
-        self._shown: set[str] = set()  # the kinds of failure with lines
+        self._shown: set[str] = set()  # the kinds of failure already written with lines
         self.seconds: Callable[[], float | None] = lambda: None
         self.unwritten = 0
 
@@ -57,7 +57,7 @@ class Events:
     def failed(self, task: str, user: int, failure: TaskFailed, lines: Callable[[], Sequence[str]] = tuple) -> None:
         """Count a failure; write an event for the first of each task, outcome and kind.
 
-        So is the first of each kind from a user who keeps `lines`, with these lines.
+        The first of each kind from a user who keeps `lines` is written too, with these lines.
         """
         outcome, kind = failure.outcome, failure.kind
         shown = () if kind in self._shown else lines()

@@ -1,11 +1,12 @@
 """Run queued user callbacks one per event-loop iteration.
 
-A server announces a message to a distribution list to dozens of users at the same moment. If all reacted in one
-iteration, an answer that arrives meanwhile would wait for all of them, and that time would count as the server's.
+A server announces a message sent to a distribution list to dozens of users at the same moment. If all of them reacted
+in one iteration, an answer arriving in the meantime would have to wait for all of them, and that time would count as
+the server's.
 
-Engines that are pinned to one core (`--pin`, SCHED_RR) run in order of arrival, each until it has nothing left to do. A
-queue there yields the core between two callbacks. Elsewhere it does not: a process that yields may not be rescheduled
-for some time.
+Engines pinned to one core (`--pin`, SCHED_RR) run in order of arrival, each until it has nothing left to do. There, the
+queue yields the core between callbacks. Elsewhere it does not: a process that yields may not be rescheduled for some
+time.
 """
 
 from __future__ import annotations
@@ -49,5 +50,5 @@ class FairQueue:
 
 
 def at_once(act: Callable[[], object]) -> None:
-    """Call `act` at once: `FairQueue.enter` for engines that cannot be late."""
+    """Call `act` at once: a replacement for `FairQueue.enter` in engines that cannot be late."""
     act()

@@ -1,12 +1,12 @@
-"""The health of an engine's process: its own delays, which would count as the server's.
+"""The health of an engine's process: anything that would make measured times reflect the engine, not the server.
 
-One sample each second, for the timing log: lags of the event loop, share of a core, memory, open files, pauses of the
-garbage collector, steps of the wall clock, and lateness of tasks so far, by cause. A sample takes some tens of
-microseconds, and waits for nothing: files of /proc stay open.
+One sample is taken each second, for the timing log: event-loop lag, CPU share, memory, open files, GC pauses,
+wall-clock steps, and the lateness of tasks so far, by cause. A sample takes tens of microseconds, and waits for
+nothing: files in /proc stay open.
 
 An event loop that returns late reads answers late, and that time counts as the server's. So a kernel timer
-(timerfd_create(2)) becomes readable at fixed instants, as a socket with an answer does. The lag is the time until the
-loop reads it. The loop's own timers would not do: asyncio and uvloop round them to a millisecond.
+(timerfd_create(2)) becomes readable at fixed instants, as a socket does when an answer arrives. The lag is the time
+until the loop reads it. The loop's own timers would not do: asyncio and uvloop round them to a millisecond.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from loadsim.model.ports import Clock
 from loadsim.statistics.nearest_rank import percentile
 
 STEP_NS = 10_000_000
-"""A larger change of the wall clock against the monotonic one between samples is a step: a clock that is slewed changes
-by at most 0.5 ms in a second (adjtimex(2))."""
+"""A larger change of the wall clock relative to the monotonic one, between samples, is a step: a clock that is slewed
+changes by at most 0.5 ms per second (adjtimex(2))."""
 
 UNDISTURBED_NS = 100_000
 """Two clocks count as read at the same time if reading them took at most this long."""
@@ -38,12 +38,12 @@ UNDISTURBED_NS = 100_000
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 TICK_NS = 10_000_000
-"""The interval of ticks: enough for a 99th percentile in each second, at less than 1 % of a core."""
+"""The interval between ticks: enough for a 99th percentile in each second, at less than 1 % of a core."""
 
 
 @dataclass(slots=True)
 class EngineLateness:
-    """Lateness of tasks since the engine's start, in seconds over all users, by cause."""
+    """The lateness of tasks since the engine's start, in seconds over all users, by cause."""
 
     busy_s: float = 0.0
     down_s: float = 0.0
@@ -70,7 +70,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def open_timer(first_ns: int, every_ns: int) -> int:
-    """Return a file, readable at `first_ns` of the monotonic clock and each `every_ns` later. Raises `OSError`."""
+    """Return a file that is readable at `first_ns` on the monotonic clock, then each `every_ns`. Raises `OSError`."""
     timer = _libc.timerfd_create(1, os.O_NONBLOCK | os.O_CLOEXEC)  # CLOCK_MONOTONIC
     spec = _TimerSpec(_TimeSpec(*divmod(every_ns, 10**9)), _TimeSpec(*divmod(first_ns, 10**9)))
     # TFD_TIMER_ABSTIME
@@ -80,10 +80,10 @@ def open_timer(first_ns: int, every_ns: int) -> int:
 
 
 class LoopLag:
-    """Gathers the lags of the running loop, from `start` to `stop`.
+    """Gathers the running loop's lags, from `start` to `stop`.
 
-    Ticks are due at fixed instants. A loop that was blocked for long is late for each tick that it missed:
-    an answer at any of them would have waited, too. In virtual time nothing arrives, and nothing is late.
+    Ticks are due at fixed instants. A loop that was blocked for a while is late for each tick that it missed: an answer
+    arriving at any of them would have had to wait as well. In virtual time nothing arrives, and nothing is late.
     """
 
     def __init__(self) -> None:
@@ -98,12 +98,12 @@ class LoopLag:
         asyncio.get_running_loop().add_reader(self._timer, self._ring)
 
     def stop(self) -> None:
-        """End; `take` still returns the lags so far."""
+        """Stop; `take` still returns the lags so far."""
         asyncio.get_running_loop().remove_reader(self._timer)
         os.close(self._timer)
 
     def take(self) -> tuple[int, list[int]]:
-        """Return the due time of the first tick since the last call (ns), and the lags of all (µs), one tick apart."""
+        """Return when the first tick since the last call was due (ns), and each tick's lag (µs), one tick apart."""
         lags_us, self._lags_us = self._lags_us, []
         return self._due_ns - len(lags_us) * TICK_NS, lags_us
 
@@ -142,7 +142,7 @@ class CollectorPauses:
 
 
 class ClockSteps:
-    """Steps of the wall clock against the monotonic one. A suspended machine looks like a step, too."""
+    """Steps of the wall clock relative to the monotonic one. A suspended machine looks like a step, too."""
 
     def __init__(
         self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns
@@ -152,13 +152,13 @@ class ClockSteps:
         self._apart_ns = self._apart()
 
     def take(self) -> dict[str, Any]:
-        """Return `clock_step_ms` if the clock was set since the last call; forward is positive. Empty otherwise."""
+        """Return `clock_step_ms` (positive: forward) if the clock was set since the last call, else an empty dict."""
         before_ns, self._apart_ns = self._apart_ns, self._apart()
         step_ns = self._apart_ns - before_ns
         return {"clock_step_ms": round(step_ns * 1e-6, 3)} if abs(step_ns) > STEP_NS else {}
 
     def _apart(self) -> int:
-        """Return the wall clock minus the monotonic one; read both again if something delayed the reading."""
+        """Return the wall clock minus the monotonic one; if something delayed the reading, read both again."""
         least_ns, apart_ns = None, 0
         for _ in range(3):
             before_ns, wall_ns, after_ns = self._monotonic_ns(), self._wall_ns(), self._monotonic_ns()
@@ -179,7 +179,7 @@ def check_proc() -> None:
 
 
 class OwnProcess:
-    """CPU, memory and open files of this process."""
+    """This process's CPU, memory and open files."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -190,7 +190,7 @@ class OwnProcess:
         os.close(self._memory)
 
     def take(self) -> dict[str, Any]:
-        """Return `cpu_share` (of a core, since the last call, all threads), `rss_bytes` and `open_files`."""
+        """Return `cpu_share` (of a core, over all threads, since the last call), `rss_bytes` and `open_files`."""
         before_ns, self._at_ns = self._at_ns, self._clock.now_ns()
         spent_before_ns, self._spent_ns = self._spent_ns, time.process_time_ns()
         passed_ns = max(1, self._at_ns - before_ns)
@@ -202,10 +202,10 @@ class OwnProcess:
 
 
 def open_files(descriptor: int) -> int:
-    """Return the number of open files of this process without listing them; `descriptor` is any open one.
+    """Return how many files this process has open, without listing them; `descriptor` is any open one.
 
-    Since Linux 6.2 it is the size of /proc/self/fd. Before, the next free descriptor approximates it: the kernel
-    allocates the lowest.
+    Since Linux 6.2 this is the size of /proc/self/fd. Before that, the next free descriptor approximates it, as the
+    kernel allocates the lowest.
     """
     if counted := Path("/proc/self/fd").stat().st_size:
         return counted
@@ -239,7 +239,7 @@ class Health:
             self._process = None
 
     def sample(self) -> Mapping[str, Any]:
-        """Return the health since the last sample; docs/reference has the keys, with the timing log."""
+        """Return the health since the last sample; docs/reference has the keys, under the timing log."""
         assert self._process is not None, "not started"
         lags_from_ns, lags_us = self._lag.take()
         self._latest = {
@@ -256,7 +256,7 @@ class Health:
         return self._latest
 
     def figures(self) -> dict[str, Any]:
-        """Return `lag_p99_ms`, `lag_max_ms`, `cpu_share` and `rss_bytes` of the last sample, if it has them."""
+        """Return `lag_p99_ms`, `lag_max_ms`, `cpu_share` and `rss_bytes` from the last sample, where it has them."""
         if not self._latest:
             return {}
         figures = {name: self._latest[name] for name in ("cpu_share", "rss_bytes")}

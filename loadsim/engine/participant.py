@@ -1,4 +1,4 @@
-"""A member's side of the control protocol: an engine's to its coordinator, a worker's to the controller."""
+"""A member's side of the control protocol: an engine facing its coordinator, or a worker facing the controller."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Controlled(Protocol):
     """A member that is kept in step: an engine, or a worker's coordinator."""
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
-        """Note that the server accepted these messages of other members' users, each for one of ours."""
+        """Note that the server accepted these messages from other members' users, each for one of ours."""
 
     def snapshot(self) -> LiveSnapshot:
         """Return the member's state and counts."""
 
     def stop(self) -> None:
-        """End the run early; a second call: at once."""
+        """End the run early; on a second call, at once."""
 
     def give_up(self, why: str) -> None:
         """End as `stop` does, although the run may go on: the rest of our work is lost."""
@@ -47,8 +47,8 @@ class Controlled(Protocol):
 class RemoteControl:
     """The `Control` of a member whose coordinator is at the other end of a channel.
 
-    It sends lines by `send_line`, and snapshots by `send_snapshot` if that is given: only the newest one matters.
-    `receive` takes the coordinator's messages; `controlled` must be set before any message but `begin`.
+    It sends lines with `send_line`, and snapshots with `send_snapshot` if that is given, since only the newest one
+    matters. `receive` takes the coordinator's messages; `controlled` must be set before any message other than `begin`.
     """
 
     def __init__(
@@ -58,40 +58,40 @@ class RemoteControl:
         self._send_snapshot = send_snapshot or send_line
         self._start: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._accepted: list[tuple[str, int]] = []
-        self._received = 0  # accepted messages that others sent to our users
-        self._going = asyncio.Event()  # the log-on has begun, or never will
-        self._draining = asyncio.Event()  # all members' tasks have ended, or there is no waiting for them
+        self._received = 0  # accepted messages from others to our users
+        self._going = asyncio.Event()  # logging on has begun, or never will
+        self._draining = asyncio.Event()  # all members' tasks have ended, or we no longer wait for them
         self._drained = False
-        self._reported: tuple[int, int] | None = None  # in the drain: outstanding and received messages
+        self._reported: tuple[int, int] | None = None  # during the drain: outstanding and received messages
         self.controlled: Controlled | None = None
-        self.early_end: EarlyEnd | None = None  # the coordinator stopped us, if it gave a reason
+        self.early_end: EarlyEnd | None = None  # why the coordinator stopped us, if it said so
 
     def send(self, message: Message) -> None:
-        """Send a message, without waiting for its delivery."""
+        """Send a message, without waiting for delivery."""
         self._send_line(encode(message))
 
     def send_event(self, line: Mapping[str, Any], **who: str) -> None:
         self.send(Event({**line, **who}))
 
     async def all_ready(self) -> None:
-        """Report our process id, and wait for the log-on to begin."""
+        """Report our process id, and wait until the log-on begins."""
         self.send(Ready(os.getpid()))
         await self._going.wait()
 
     async def common_start(self) -> int | None:
-        """Report the end of the log-on, and wait for the common start."""
+        """Report that the log-on is over, and wait for the common start."""
         self.send(On())
         return await self._start
 
     def stop_waiting(self) -> None:
-        """End all waiting: there will be no start and no drain."""
+        """Stop waiting: there will be no start and no drain."""
         if not self._start.done():
             self._start.set_result(None)
         self._draining.set()
         self._going.set()
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
-        """Report the message with the next snapshot, or once there are enough for a line."""
+        """Report the message with the next snapshot, or as soon as there are enough for a line."""
         self._accepted.append((message, user))
         if len(self._accepted) >= ACCEPTED_AT_ONCE:
             self._send_accepted()

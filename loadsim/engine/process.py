@@ -1,7 +1,7 @@
 """One engine in its own process: `python -m loadsim.engine.process`, started by the coordinator of its machine.
 
-It uses the control protocol (`control`) on standard input and output, and writes its own timing log: its measurements
-survive a failure of the others.
+It speaks the control protocol (`control`) on standard input and output, and writes its own timing log, so that its
+measurements survive other engines' failures.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ from loadsim.users.plugin_tasks import load_tasks
 def packed(value: object) -> str:
     """Return a value as text, for `begin`.
 
-    Values travel instead of files, which might change between two reads. Unpickling them is safe: an engine receives
-    only from the process that started it, and a worker only from its controller. Passwords travel only this way.
+    Values are sent instead of file names, as files might change between two reads. Unpickling them is safe: an engine
+    receives them only from the process that started it, and a worker only from its controller. Passwords travel no
+    other way.
     """
     return b64encode(pickle.dumps(value)).decode()
 
@@ -54,7 +55,7 @@ def unpacked(text: str) -> Any:
 
 @message("begin")
 class Begin(Message):
-    """The first message to an engine, with all that it needs; `log` is the path of its new timing log."""
+    """The first message to an engine, with everything that it needs; `log` is the path of its new timing log."""
 
     scenario: Scenario
     services: Services
@@ -90,7 +91,7 @@ def begins_of(
     scenario: Scenario, services: Services, per_engine: Sequence[Assignment], logs: Path, header: Mapping[str, Any]
 ) -> list[Begin]:
     """Return the first message to each engine of a client, whose logs are to be in the directory `logs`."""
-    scenario = replace(scenario, monitors={})  # only this process runs their commands, which may have secrets
+    scenario = replace(scenario, monitors={})  # only this process runs their commands, which may contain secrets
     begins = []
     for engine, users in enumerate(per_engine, 1):
         own = {"engines": len(per_engine), "engine": str(engine), "engine_users": len(users), "hand": asdict(users)}
@@ -113,7 +114,7 @@ async def run(from_coordinator: int, to_coordinator: int) -> None:
 
 
 async def _listen(coordinator: RemoteControl, reader: asyncio.StreamReader) -> None:
-    """Receive messages to the end of the pipe; then give the run up, because the coordinator is gone."""
+    """Receive messages until the pipe ends; then give the run up, because the coordinator is gone."""
     try:
         while line := await reader.readline():
             coordinator.receive(decode(line, TO_A_MEMBER))
@@ -166,7 +167,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
 
 
 def _close(log: TimingLogWriter, events: Events, checks: StateChecks) -> None:
-    """Close the log. If the disk is full, report that records are lost; analysis finds a log without an end."""
+    """Close the log. If the disk is full, report that records are lost; analysis will find a log without an end."""
     try:
         log.facts({"log_on_methods": used_methods(), "state_checks": checks.document})
         log.close()
@@ -177,7 +178,7 @@ def _close(log: TimingLogWriter, events: Events, checks: StateChecks) -> None:
 
 
 def main() -> None:
-    """Run an engine on the fastest event loop. A shortage of this machine ends it with one line."""
+    """Run an engine on the fastest event loop. If this machine runs short of something, it ends with one line."""
     from_coordinator, to_coordinator = own_pipes()
     with (
         machine_failures(lambda line: SystemExit(f"loadsim: {line}")),

@@ -1,4 +1,4 @@
-"""An engine's log, and writing it without delaying users."""
+"""An engine's log, written without delaying users."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from loadsim.model.ports import Recorder
 
 
 class RunLog(Recorder, Protocol):
-    """A recorder that also keeps facts and health samples, and writes on request."""
+    """A recorder that also keeps facts and health samples, and writes when asked to."""
 
     def facts(self, facts: Mapping[str, Any]) -> None:
         """Record facts about the whole run."""
 
     def health(self, sample: Mapping[str, Any]) -> None:
-        """Record the health of the generator in the last second."""
+        """Record the generator's health in the last second."""
 
     def gather(self) -> None:
         """Prepare the records so far for writing."""
 
     def write(self) -> str | None:
-        """Write gathered records, in any thread. Return None, or the error; then they are kept."""
+        """Write the gathered records, in any thread. Return None, or the error, in which case they are kept."""
 
 
 class LogFlusher:
-    """Writes a log, in a thread if `aside`, and reports the first of several failures in a row as an event.
+    """Writes a log, in a thread if `aside`. Of several failures in a row, the first is reported as an event.
 
     A thread keeps a slow disk from delaying users. In virtual time there is none, because nothing may wait for it.
     """
@@ -40,7 +40,7 @@ class LogFlusher:
         self._writing: asyncio.Future[str | None] | None = None
 
     def flush(self) -> None:
-        """Write the records so far; while a thread still writes, they only gather."""
+        """Write the records so far; while a thread is still writing, only gather them."""
         self._log.gather()
         if not self._aside:
             self._note(self._log.write())

@@ -1,4 +1,4 @@
-"""Snapshots of engines, once a second: their totals, and the differences between two of them."""
+"""Snapshots of engines, once a second: their totals, and the difference between two of them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
 """The phases of an engine, in order."""
 
 Counts = Mapping[str, Mapping[str, int]]
-"""Counts by the name of the task and a second key."""
+"""Counts by task name and a second key."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSnapshot:
-    """The state of an engine. Counts are cumulative, so that snapshots add up and a lost one does no harm.
+    """The state of an engine. Counts are cumulative, so snapshots can be added up, and losing one does no harm.
 
-    Lags, share of a core and memory are of the last second; None before the first.
+    Lags, CPU share and memory are for the last second; None before the first.
     """
 
     phase: str
@@ -33,8 +33,8 @@ class LiveSnapshot:
     accepted_undelivered: int
     sessions_lost: int
     generator_late_most_s: float
-    service_times: Counts = field(default_factory=dict)  # of ok tasks, by name and bucket
-    service_s: Mapping[str, float] = field(default_factory=dict)  # the sum of service times, by name
+    service_times: Counts = field(default_factory=dict)  # for ok tasks, by name and bucket
+    service_s: Mapping[str, float] = field(default_factory=dict)  # total service times, by name
     failures: Counts = field(default_factory=dict)  # by task (IDLE: between tasks) and kind
     late_busy_s: float = 0.0  # total lateness of tasks because their user was still busy
     late_down_s: float = 0.0  # ... because the session was down
@@ -50,7 +50,7 @@ class LiveSnapshot:
 
     @property
     def done(self) -> int:
-        """The number of ok tasks; in `score.json` and the tables, `done` includes failed tasks."""
+        """The number of ok tasks. In `score.json` and the tables, `done` includes failed tasks."""
         return self.ended("ok")
 
     @property
@@ -72,7 +72,7 @@ class LiveSnapshot:
 
 
 def total(snapshots: Sequence[LiveSnapshot]) -> LiveSnapshot:
-    """Return the total of several engines' snapshots: a sum, except for the keys of `TOTALS`."""
+    """Return the total of several engines' snapshots: a sum, except for the keys in `TOTALS`."""
     return LiveSnapshot(
         **{
             each.name: TOTALS.get(each.name, sum)([getattr(snapshot, each.name) for snapshot in snapshots])
@@ -82,7 +82,7 @@ def total(snapshots: Sequence[LiveSnapshot]) -> LiveSnapshot:
 
 
 def of_a_lost_engine(last: LiveSnapshot) -> LiveSnapshot:
-    """Return the snapshot of an engine after its loss: its counts remain, and no user is on."""
+    """Return an engine's snapshot after its loss: its counts remain, but none of its users is on."""
     unknown: dict[str, Any] = dict.fromkeys(("at_s", "lag_p99_ms", "lag_max_ms", "cpu_share", "rss_bytes"))
     return replace(last, phase="over", users_on=0, accepted_undelivered=0, **unknown)
 
@@ -144,15 +144,15 @@ class Stretch:
         return self.after.ended(*outcomes) - self.before.ended(*outcomes)
 
     def done(self, task: str) -> int:
-        """Return the number of ok tasks of one name."""
+        """Return the number of ok tasks with this name."""
         return sum(self.service_times(task).values())
 
     def about_ms(self, task: str, percentile: float) -> float | None:
-        """Estimate a percentile of the service times of one name; None without ok tasks."""
+        """Estimate a percentile of service times for one name; None without ok tasks."""
         return about_ms(self.service_times(task), percentile)
 
     def service_times(self, task: str) -> Mapping[str, int]:
-        """Return the counts of the service times of ok tasks of one name, by bucket."""
+        """Return `clock_step_ms` (positive: forward) if the clock was set since the last call, else an empty dict."""
         before = self.before.service_times.get(task, {})
         return {label: count - before.get(label, 0) for label, count in self.after.service_times.get(task, {}).items()}
 
@@ -165,7 +165,7 @@ class Recent:
         self._snapshots: deque[LiveSnapshot] = deque()
 
     def add(self, snapshot: LiveSnapshot) -> None:
-        """Add a snapshot, unless it is from before the common start."""
+        """Add a snapshot, unless it was taken before the common start."""
         if snapshot.at_s is None or snapshot.at_s < 0:
             return
         self._snapshots.append(snapshot)
@@ -174,7 +174,7 @@ class Recent:
 
     @property
     def stretch(self) -> Stretch | None:
-        """The stretch between the oldest and the newest snapshot; None before there are two."""
+        """The stretch between the oldest and the newest snapshot; None until there are two."""
         return Stretch(self._snapshots[0], self._snapshots[-1]) if len(self._snapshots) > 1 else None
 
     @property
