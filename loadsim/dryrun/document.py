@@ -21,10 +21,10 @@ PER_USER = {
     "read": "read",
     "browsed": "browsed",
 }
-"""The rows of a profile's table: keys of `per_user` with their labels."""
+"""The rows of a profile's table: keys of `per_user`, with their labels."""
 
 PUBLISHED = {"recipients_per_message": "recipients"}
-"""Keys with other names in the published calculated load."""
+"""Keys that have other names in the published calculated load."""
 
 RATES = {
     "tasks": ("Tasks", 1),
@@ -36,11 +36,11 @@ RATES = {
     "smtp_commands": ("SMTP commands", 1),
     "smtp_connections": ("SMTP connections", 1),
 }
-"""The rates, with their titles and the divisor from the figure to the unit shown."""
+"""The rates, with their titles, and the divisor that converts figures to the unit shown."""
 
 
 def describe_plan(figures: Mapping[str, Any], needs: Sequence[str] = (), *, lists: bool = True) -> Document:
-    """Return the report of `loadsim plan` from its figures, with the needs of the run.
+    """Return the report of `loadsim plan` from its figures and the needs of the run.
 
     `lists` is True if the scenario has distribution lists.
     """

@@ -1,4 +1,4 @@
-"""Forecasts for a run: findings about its window and its planned load, before it is made."""
+"""Forecasts: findings about a run's window and planned load, before the run is made."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from loadsim.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.timinglog.planned_load import PlannedLoad
 
 MARGIN = 3.0
-"""The margin for chance in the load that has enough hits, in standard deviations of a Poisson distribution."""
+"""The margin for chance when a load is said to give enough hits, in standard deviations of a Poisson distribution."""
 
 
 def forecast(scenario: Scenario, load: PlannedLoad | None) -> tuple[Finding, ...]:
-    """Return why a run cannot become valid, by its window and planned load (None: unknown), and what its score lacks.
+    """Return why a run cannot become valid, and what its score will lack. `load` is None if it is unknown.
 
-    These are the limits of the verdict (`analysis.verdict`) that the plan alone misses. With several drivers, which the
-    verdict judges separately, only tasks with too few hits over all drivers are named. Users may do a few tasks more or
-    fewer than planned: a warning names tasks that may have too few hits by chance; a score may still be provisional.
+    It applies those limits of the verdict (`analysis.verdict`) that a plan alone can miss. The verdict judges drivers
+    separately; here, a task is named only if it has too few hits over all drivers. Users may do slightly more or fewer
+    tasks than planned: a warning names tasks that may, by chance, have too few hits. A score may still be provisional.
     """
     run, limits = scenario.run, scenario.limits
     planned = {} if load is None or run.mode == STRESS else _scored_in_window(scenario, load)
@@ -46,13 +46,13 @@ def forecast(scenario: Scenario, load: PlannedLoad | None) -> tuple[Finding, ...
 
 
 def refusal(findings: Iterable[Finding]) -> str:
-    """Return the error for a run that, by its forecast, cannot become valid; "" for others."""
+    """Return the error for a run that, according to its forecast, cannot become valid; "" for others."""
     why = "; ".join(item.text for item in findings if item.severity is Severity.INVALID)
     return f"this run cannot become valid: {why}" if why else ""
 
 
 def _scored_in_window(scenario: Scenario, load: PlannedLoad) -> dict[str, int]:
-    """Return how often each task is due in the window, for tasks with a weight that the run has at all."""
+    """Return how often each task is due in the window, for tasks that have a weight and occur in the run at all."""
     run = scenario.run
     planned = load.in_window(Window(run.warm_up_s, run.warm_up_s + run.window_s))
     return {task: count for task, count in planned.items() if scenario.weights.get(task) and any(load.tasks[task])}

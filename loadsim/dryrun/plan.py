@@ -18,7 +18,7 @@ from loadsim.scenario.workload import Workload, plan_digest
 from loadsim.timinglog.planned_load import PlannedLoad
 
 SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward": "FORWARD"}
-"""The ways to send, by their names in the published calculated load, and their tasks."""
+"""The ways to send, by their names in the published calculated load, with their tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class UserLoad:
 
 @dataclass(frozen=True, slots=True)
 class DayPlan:
-    """The totals of a scenario's run if commands take no time, and mail arrives after one or two rounds.
+    """The totals of a scenario's run in which commands take no time, and mail arrives after one or two rounds.
 
-    `stored_bytes` is the change in all mailboxes by cause (`terms.STORED`).
+    `stored_bytes` is the change in all mailboxes, by cause (`terms.STORED`).
     """
 
     scenario: Scenario
@@ -46,7 +46,7 @@ class DayPlan:
 
     @property
     def received_share(self) -> float | None:
-        """The mail that users receive, divided by the mail in the published load; None if no profile has one."""
+        """The mail that users receive, divided by the mail in the published load; None without a published load."""
         known = [
             (load.users * load.per_user["received"], load.users * load.calculated.received)
             for load in self.by_profile.values()
@@ -61,7 +61,7 @@ class DayPlan:
 
 
 def make_plan(scenario: Scenario, progress: Progress | None = None) -> DayPlan:
-    """Run the scenario in virtual time, without a server. `progress` receives the finished share.
+    """Run the scenario in virtual time, without a server. `progress` receives the share done so far.
 
     Raises `ConfigError` for a closed loop, which has no plan.
     """
@@ -93,7 +93,7 @@ def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[st
 
 
 def _user_load(users: int, days: float, done: Counter[str], calculated: Calculated | None) -> UserLoad:
-    share = 1 / (users * days)  # of one user and day
+    share = 1 / (users * days)  # per user and day
     sent = sum(done[task] for task in SENDING.values())
     per_user = {
         "sent": sent * share,

@@ -1,6 +1,6 @@
-"""A run's planned load: planned once in a separate process, and then kept in the user's cache.
+"""A run's planned load: planned once in a separate process, then kept in the user's cache.
 
-Planning takes memory, which this process would keep; and a planning process may be killed for it.
+Planning takes memory that this process would keep, and a process may be killed for using so much.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from loadsim.timinglog.planned_load import PlannedLoad
 PLANNER = (sys.executable, "-P", "-m", "loadsim.dryrun.plan_cache")
 
 REPORT_AFTER_S = 1.0
-"""If planning takes longer, users see a line."""
+"""If planning takes longer than this, users see a line."""
 
 POLL_S = 0.1
-"""The interval at which a wait for the planning process checks whether users should see a line."""
+"""While waiting for the planning process, how often to check whether users should see a line."""
 
 MOST_QUICK_USER_DAYS = 1000
-"""Medium users that are planned in about 10 s. More seldom have too few tasks in the window."""
+"""This many Medium users are planned in about 10 s. Larger runs rarely have too few tasks in the window."""
 
 _MOST_BYTES = 1 << 26
-"""The largest plan to read from the cache; plans have 1,440 numbers per task and day."""
+"""The largest plan to read from the cache; a plan has 1,440 numbers per task and day."""
 
 Show = Callable[[str], None]
 """Shows a line to the user."""
@@ -50,10 +50,10 @@ Show = Callable[[str], None]
 def planned_load(
     scenario: Scenario, software: str, show: Show, warn: Show, progress: Progress = lambda _: None
 ) -> PlannedLoad | None:
-    """Return a scenario's planned load; None in stress mode, which has no plan, or if planning fails.
+    """Return a scenario's planned load; None in stress mode, which has no plan, and if planning fails.
 
-    `software` identifies the planning program: cached plans of others are ignored. Planning fails if its process is
-    killed; `warn` shows the reason. `progress` receives the finished share if planning takes longer than
+    `software` identifies the planning program: plans cached by other versions are ignored. Planning fails if its
+    process is killed; `warn` shows the reason. `progress` receives the share done so far if planning takes longer than
     `REPORT_AFTER_S`.
     """
     if scenario.run.mode == STRESS:
@@ -70,9 +70,9 @@ def planned_load(
 
 
 def quick_load(scenario: Scenario, progress: Progress | None = None) -> PlannedLoad | None:
-    """Return the planned load of a scenario; None for one that is not in the cache and takes long to plan.
+    """Return a scenario's planned load; None if it is not in the cache and would take long to plan.
 
-    `progress` receives the finished share of the plan.
+    `progress` receives the share done so far.
     """
     if scenario.run.mode == STRESS:
         return None
@@ -124,7 +124,7 @@ def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
         plans = cache_directory()
         for directory in (plans.parent.parent, plans.parent, plans):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=plans) as own:  # moving a file is atomic
+        with tempfile.TemporaryDirectory(dir=plans) as own:  # replacing a file is atomic
             file = Path(own) / "plan"
             file.touch(mode=0o600)
             file.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
@@ -132,7 +132,7 @@ def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
 
 
 def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> PlannedLoad | str:
-    """Plan in a child process. Return the load, or the reason for its failure. No process is left behind."""
+    """Plan in a child process. Return the load, or why planning failed. No process is left behind."""
     ours, theirs = Pipe()
     with ours:
         with theirs:
@@ -144,7 +144,7 @@ def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> Planne
                 start_new_session=True,  # out of reach of Ctrl-C
             )
         try:
-            with suppress(OSError):  # it has exited; `recv` will raise EOFError
+            with suppress(OSError):  # it has exited, so `recv` will raise EOFError
                 ours.send(scenario)
             began_s = time.monotonic()
             shown = False

@@ -1,4 +1,4 @@
-"""The engine of a plan: all users in virtual time, each with a mailbox in memory, and their totals."""
+"""A plan's engine: all users in virtual time, each with a mailbox in memory, and their totals."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from loadsim.timinglog.planned_load import DAY_PARTS, MOST_DAYS
 from loadsim.users.plugin_tasks import idle_tasks
 
 RUN_ID = "plan-20260101T000000Z-0"
-"""As long as the id of a run, which each message has in its headers."""
+"""As long as the ID of a run, which each message has in its headers."""
 
 WALL_CLOCK_US = 1_767_225_600_000_000
-"""The wall clock at the start of a plan: with as many digits as in a run."""
+"""The wall clock at the start of a plan: it has as many digits as in a run."""
 
 
 class PlannedPool(Pool):
-    """A pool with fillers in place of texts, which a plan does not read."""
+    """A pool with filler in place of texts, which a plan never reads."""
 
     def prose(self, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
-        """Return a filler. Foreign text is real: it is encoded, and its encoded length depends on its letters."""
+        """Return filler. Foreign text is real: it is encoded, and its encoded length depends on its letters."""
         return super().prose(style, variant, size_bytes, foreign) if foreign else b"." * size_bytes
 
 
 class PlannedContents(Contents):
-    """Contents as large as those of a run, with fillers: real schedules would take most of the time of a plan."""
+    """Contents as large as a run's, but filler: generating real schedules would take up most of the planning time."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -51,17 +51,17 @@ class PlannedContents(Contents):
         self._sized = SizedContents(self._pool)
 
     def schedule(self, *, id: str, user: int, size_bytes: int, **_: Any) -> bytes:  # noqa: A002
-        """Return a filler of the schedule file's size, with its tag."""
+        """Return filler of the schedule file's size, with its tag."""
         tag = MessageTag(RUN_ID, user, id, "schedule", WALL_CLOCK_US, "").header()
         return f"{HEADER}: {tag}\r\n\r\n".encode().ljust(size_bytes, b".")
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Switch the garbage collector off within the block, and keep all its objects from later collections.
+    """Turn off garbage collection within the block, and exempt the objects made in it from later collections.
 
-    For a process that plans and then exits. There is no garbage before the end of a plan, and collections take a tenth
-    of the time. Afterwards, one collection of 10,000 users would take seconds.
+    This is for a process that plans and then exits. A plan leaves no garbage before its end, but collections would take
+    a tenth of the time. Afterwards, a single collection for 10,000 users would take seconds.
     """
     gc.disable()
     try:
@@ -72,7 +72,7 @@ def uncollected() -> Iterator[None]:
 
 
 def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Tally, Counter[str]]:
-    """Run all users. Return their totals, and the change of their mailboxes by its causes (`terms.STORED`)."""
+    """Run all users. Return their totals, and the change in their mailboxes by cause (`terms.STORED`)."""
     scenario = workload.scenario
     hours = ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
     hour_ns, duration_ns = round(HOUR_S * 1e9 / scenario.compression), workload.duration_us * 1000
@@ -101,8 +101,8 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
             clock,
             WALL_CLOCK_US,
             rounds,
-            owns_process=False,  # the process collects no garbage, has nothing to write, and nothing can be late
-            strict=True,  # otherwise the plan could miss users, and be a smaller load than the scenario's
+            owns_process=False,  # the process collects no garbage, has nothing to write, and nothing in it can be late
+            strict=True,  # otherwise the plan could silently miss users, and be smaller than the scenario's load
         )
         await Engine(load, EngineRecords(tally, Events(None)), options).run()
 
@@ -111,7 +111,7 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
 
 
 def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:
-    """Return a function that returns the SMTP endpoint of a user, with the connections of their mail program."""
+    """Return a function that returns a user's SMTP endpoint, with connections as in the user's mail program."""
     scenario, nowhere = workload.scenario, Endpoint("localhost", 0)
     smtp = scenario.server.smtp if isinstance(scenario.server, Server) else None
     services = Services(smtp=smtp or nowhere)

@@ -12,16 +12,16 @@ from loadsim.model.ports import Clock
 from loadsim.scenario.workload import Workload
 
 ROUND_S = 5.0
-"""The duration of a round in the profiles' day; users process their mail less often."""
+"""The length of a round in the profiles' day; users process their mail less often than that."""
 
 HALF_A_MICROSECOND_NS = 500
 
 Progress = Callable[[float], None]
-"""Receives the finished share of a plan, from 0 to 1."""
+"""Receives the share of a plan done so far, from 0 to 1."""
 
 
 class InTransit(NamedTuple):
-    """A message in transit: the time of acceptance, the id, the recipients, and the driver's own object."""
+    """A message in transit: when it was accepted, its id, its recipients, and the driver's own object."""
 
     accepted_ns: int
     id: str
@@ -32,9 +32,9 @@ class InTransit(NamedTuple):
 class Rounds:
     """Controls a plan's engine (`control.Control`). `post` receives mail, and `arrive` puts it into Inboxes.
 
-    Activities are due at whole microseconds, and no round ends at one. The last round of the run ends half a
-    microsecond before the run does, when nothing more is planned. The very last one ends half a microsecond after it,
-    when no more mail is sent. No mail remains in transit after either.
+    Activities are due at whole microseconds, and no round ends at one. The run's last round ends half a microsecond
+    before the run does, when nothing more is planned. A final one ends half a microsecond after it, when no more mail
+    is sent. After each of these, no mail is left in transit.
     """
 
     arrive: Callable[[Any, Sequence[int]], None]
@@ -48,7 +48,7 @@ class Rounds:
         self._finished_rounds = 0
         self._ended = asyncio.Event()
         self._posted: list[InTransit] = []  # in this round
-        self._in_transit: list[InTransit] = []  # from the previous round
+        self._in_transit: list[InTransit] = []  # in the previous round
 
     def post(self, mail: Any, users: Sequence[int]) -> None:
         """Receive a message that was just accepted for these users."""
@@ -63,7 +63,7 @@ class Rounds:
         return self._start_ns
 
     def stop_waiting(self) -> None:
-        """End the wait for further mail."""
+        """Stop waiting for further mail."""
         self._ended.set()
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
@@ -74,7 +74,7 @@ class Rounds:
         await self._ended.wait()
 
     def all_delivered(self, outstanding: int) -> bool:
-        """Return whether no mail is outstanding; none is in transit by now."""
+        """Return whether no mail is outstanding; by now, none is in transit."""
         return not outstanding
 
     def _schedule_end_of_round(self) -> None:
@@ -87,7 +87,7 @@ class Rounds:
         asyncio.get_running_loop().call_later(left_ns * 1e-9, self._end_round)
 
     def _end_round(self) -> None:
-        """Deliver the previous round's mail and, at the last two ends, this round's, too."""
+        """Deliver the previous round's mail; at the last two ends, deliver this round's as well."""
         self._finished_rounds += 1
         if self._progress is not None:
             self._progress(self._finished_rounds / (self._rounds + 1))

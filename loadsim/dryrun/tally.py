@@ -19,7 +19,7 @@ TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
 HOUR_S = 3600.0
 
 GATHER_NS = 500_000_000
-"""Dovecot 2.3 gathers announcements for half a second; users then list all announced messages together."""
+"""Dovecot 2.3 gathers announcements for half a second; users then list all announced messages at once."""
 
 
 @dataclass(slots=True)
@@ -32,9 +32,9 @@ class Hour:
 class Tally:
     """Counts an engine's records (`run_log.RunLog`) by user and by hour of the profiles' day.
 
-    Hours count from 0; hour -1 is before the common start, hour `last` after the end. It is on the hot path: whole days
-    of many users pass through it. `parts` is the number of equal parts of the run in the planned load; `plugin_tasks`
-    are the names of plug-ins' tasks.
+    Hours count from 0; hour -1 is before the common start, and hour `last` after the end. This is a hot path: whole
+    days of many users pass through it. `parts` is the number of equal parts into which the planned load divides the
+    run; `plugin_tasks` are the names of plug-ins' tasks.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Tally:
         self._begin_ns = self._end_ns = 0
 
     def load(self) -> PlannedLoad:
-        """Return the number of due tasks by task and part of the run, without tasks that are never due."""
+        """Return the number of due tasks by task and part of the run, leaving out tasks that are never due."""
         due = {task: tuple(counts) for task, counts in self._due.items() if any(counts)}
         return PlannedLoad(self.duration_ns / 1e9, due)
 
     def task(self, record: TaskFields) -> None:
-        """Count a task by its user and the hour in which it was due. Spans are not tasks."""
+        """Count a task for its user, in the hour when it was due. Spans are not tasks."""
         task, user, _, _, scheduled_ns, _, _, _, _, _, outcome, error, _ = record
         if task in SPANS:
             return
@@ -112,12 +112,12 @@ class Tally:
         self.start_ns = facts.get("start_ns", self.start_ns)
 
     def ignore(self, *_: object) -> None:
-        """Do nothing: in virtual time, nothing is late, and a tally is not written."""
+        """Do nothing: in virtual time, nothing is late, and a tally is not written anywhere."""
 
     health = gather = write = ignore
 
     def _hour_of(self, at_ns: int) -> Hour:
-        """Return the hour of an instant, and keep it in `_hour` with its bounds, so most callers skip this call."""
+        """Return the hour of an instant, and keep it in `_hour` with its bounds, so most callers need not call this."""
         if self.start_ns is None or at_ns < self.start_ns:
             return self.hours[-1]
         since_ns = at_ns - self.start_ns

@@ -1,4 +1,4 @@
-"""A plan's traffic for the server: hourly rates and their peaks, sessions, growth of mailboxes.
+"""The traffic that a plan sends a server: hourly rates and peaks, sessions, growth of mailboxes.
 
 A command is what a client sends and a server answers; connections, DONE and QUIT do not count.
 """
@@ -29,13 +29,13 @@ COUNTED = {
 """The rates, with the hourly counts from which they are computed."""
 
 LEAST_HOUR_SHARE = 0.5
-"""Only hours with at least this share in the run can be peaks."""
+"""An hour can be a peak only if at least this share of it lies in the run."""
 
 
 def hours_of(tally: Tally) -> list[dict[str, Any]]:
     """Return a record for each hour. Hour -1 is before the start; the hour after the last is after the end.
 
-    `seconds` is the hour's duration in the run; this and the rates are None for those two.
+    `seconds` is how much of the hour lies in the run; it and the rates are None for those two hours.
     """
     records: list[dict[str, Any]] = []
     for number, hour in tally.hours.items():
@@ -94,12 +94,12 @@ def unknown_rates(scenario: Scenario) -> tuple[str, ...]:
 
 
 def sessions(scenario: Scenario) -> dict[str, int]:
-    """Return the number of IMAP sessions that users keep, and the most that they can have at once."""
+    """Return the number of IMAP sessions that users keep open, and the most that they can have at once."""
     kept = sum(group.users * sum(program.session == KEPT for program in group.programs) for group in scenario.topology)
     return {"imap_kept": kept, "imap_most": sum(group.users * group.connections for group in scenario.topology)}
 
 
 def storage(stored_bytes: Mapping[str, int], days: float) -> dict[str, float]:
-    """Return all mailboxes' growth in bytes per day, by cause and in total, for messages as loadsim wrote them."""
+    """Return how all mailboxes grow in bytes per day, by cause and in total, for messages as loadsim wrote them."""
     by_cause = {f"{cause}_bytes_per_day": stored_bytes.get(cause, 0) / days for cause in STORED}
     return {"growth_bytes_per_day": sum(by_cause.values()), **by_cause}

@@ -1,1 +1,1 @@
-"""Findings: codes, values and places, one catalogue of sentences, and the next step."""
+"""Findings: codes, values and places, a catalogue of sentences, and the next step."""

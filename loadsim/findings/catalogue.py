@@ -1,4 +1,4 @@
-"""The catalogue of findings: the severity, cause, sentence and remedy of each code.
+"""The catalogue of findings: severity, cause, sentence and remedy by code.
 
 Fields in braces are values of the finding; `where` is its place. The unit at the end of a field's name decides how it
 is shown, and `{users:user}` counts users. `make reference` writes docs/reference/findings.md from this file.
@@ -16,7 +16,7 @@ from loadsim.findings.severity import Cause, Severity
 
 
 class SentencePart(NamedTuple):
-    """Literal text of a sentence, the field that follows it, and the noun that the field counts; "" if absent."""
+    """Literal text in a sentence, the field that follows it, and the noun that the field counts; "" if absent."""
 
     text: str
     field: str
@@ -64,7 +64,7 @@ _too_small = _entries(Severity.INVALID, Cause.TERMS, MORE_HITS)
 
 @unique
 class Code(Enum):
-    """The code of a finding. Output shows the member's name in lower case, with hyphens."""
+    """A finding's code. Output shows the member's name in lower case, with hyphens."""
 
     # The run ended early, or its end is unknown.
     ABORTED = _aborted("abort_on ended the run early: {why}", "use fewer users, or fix the server")
@@ -102,7 +102,7 @@ class Code(Enum):
     ENGINE_BUSY = _too_slow("engine {where} used {cpu_share} of a core, limit {limit_share}")
     MISSED_BY_GENERATOR = _too_slow("missed only because the load generator was late: {criteria}")
 
-    # The server did not take the load.
+    # The server did not handle the load.
     TASKS_NOT_STARTED = _overload(
         "{started} of {due} due tasks started ({started_share}), at least {limit_share} needed"
     )
@@ -210,7 +210,7 @@ class Code(Enum):
         "the server broke the rule {rule} ({section}) {times:time}, perhaps because it broke {after} earlier: {excerpt}"
     )
 
-    # What else ran on the machines.
+    # What else was running on the machines.
     RELAXED = _warning("less strict than the defaults: {settings}", "restore the defaults before you quote a score")
     MEASURED_TOGETHER = _warning(
         "client and server share this limit: the server alone may manage more", "run the generator on another machine"
@@ -303,7 +303,7 @@ class Code(Enum):
         "the clocks of monitor {where} and of the run may differ (error: {error_ms})", "synchronise the clocks (NTP)"
     )
 
-    # What a figure of a probe lacks.
+    # What is missing from a probe's figure.
     NO_PROBE = _note("the logs have no data from probe {where}")
     NO_FIGURE = _note("the probe has no figure {figure}")
     MISNAMED_FIGURE = _note("the probe has no figure {figure}; it has {known}")
@@ -480,7 +480,7 @@ class Code(Enum):
         "measure without other load",
     )
 
-    # What a server answered, by its codes.
+    # What a server answered, by its response codes.
     LIMIT_REACHED = _refused("a limit of the server was reached: {answer}", "raise the limit that its answer names")
     NO_ROOM = _refused("the mailbox or the server's storage is full: {answer}", "raise the quota, or free storage")
     FOLDER_MISSING = _refused(
@@ -513,7 +513,7 @@ class Code(Enum):
     ANSWER_UNKNOWN = _refused("the server answered: {answer}", LOOK_AT_LOG)
     MACHINE_FAILED = _refused("this machine failed: {answer}")
 
-    # What else a check of a server finds.
+    # What else a check of a server found.
     MAILBOX_NOT_EMPTY = _refused(
         "{where} has {messages:message} that loadsim did not put there: a run would refuse the account",
         "use empty test accounts",
@@ -558,7 +558,7 @@ class Code(Enum):
     SENDER_LEFT_OUT = _note("the list leaves out the sender: a run does not expect these copies")
     MONITOR_WITHOUT_SAMPLES = _refused("monitor {where}: {why}", "make its command (key monitors) print samples")
 
-    # A test of storage.
+    # A storage test.
     STORE_UNVERIFIED = _fault("what was stored was not verified afterwards")
     DISK_FULL = _too_small("the file system is full, except for its reserve", "use fewer mailboxes, or a larger disk")
     WORKER_BUSY = _too_slow(
@@ -632,7 +632,7 @@ class Code(Enum):
 
     @classmethod
     def of(cls, name: str) -> Code:
-        """Return the code with this name in outputs. Raises `KeyError`."""
+        """Return the code that has this name in output. Raises `KeyError`."""
         return cls[name.upper().replace("-", "_")]
 
     @cached_property
@@ -642,7 +642,7 @@ class Code(Enum):
 
     @property
     def outline(self) -> str:
-        """The sentence with the name of each value in capitals; WHERE is the place."""
+        """The sentence with each value's name in capitals; WHERE is the place."""
         return "".join(f"{part.text}{part.field.upper()}{part.noun and f' {part.noun}s'}" for part in self.parts)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A finding: a code of the catalogue, its values, and the place where it holds."""
+"""A finding: a code from the catalogue, its values, and the place it applies to."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from loadsim.findings.formats import Value, in_short, shown_range
 from loadsim.findings.severity import Cause, Severity
 
 GREATEST = 1e15
-"""The greatest number in a document: more than all users, and a thousand years in ms."""
+"""The largest number in a document: more than all users, and a thousand years in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A fact about a run, server or machine that a reader should know.
 
-    `values` has one for each field of the code's sentence; units are in their names. `where` is a run, client, engine,
-    task or driver; "" if the finding is about none. `severity` is the code's, unless lowered: the generator's limits
-    are only warnings on the embedded server and in stress mode. Raises `ValueError` if the values do not match the
+    `values` has a value for each field of the code's sentence; units are in the names. `where` is a run, client,
+    engine, task or driver; "" if the finding concerns none of these. `severity` is the code's, unless lowered: on the
+    embedded server and in stress mode, the generator's limits only warn. Raises `ValueError` if the values do not match the
     sentence's fields.
     """
 
@@ -36,7 +36,7 @@ class Finding:
 
     @property
     def cause(self) -> Cause | None:
-        """The cause of an invalid run; None if the finding does not invalidate one."""
+        """Why the finding makes a run invalid; None if it does not."""
         return self.code.cause if self.severity is Severity.INVALID else None
 
     @property
@@ -62,7 +62,7 @@ class Finding:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Finding:
-        """Read a finding from its document. Raises `ValueError`, `TypeError` or `LookupError` for a malformed one."""
+        """Read a finding from its document. Raises `ValueError`, `TypeError` or `LookupError` if it is malformed."""
         values = {
             str(name): tuple(map(str, value)) if isinstance(value, list) else value
             for name, value in document["values"].items()
@@ -98,7 +98,7 @@ def sentence(alike: Sequence[Finding]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Similar findings of several runs: the positions of these runs, and a sentence with the range of each value."""
+    """Similar findings from several runs: these runs' positions, and a sentence with the range of each value."""
 
     code: Code
     runs: tuple[int, ...]
@@ -106,7 +106,7 @@ class Shared:
 
 
 def shared(of_runs: Sequence[Sequence[Finding]]) -> list[Shared]:
-    """Group similar findings of several runs, those of most runs first; `of_runs` has a sequence for each run.
+    """Group similar findings from several runs, the most widespread first; `of_runs` has a sequence for each run.
 
     Findings are similar if code, severity, place and texts are equal; numbers may differ. A run may have several.
     """

@@ -1,4 +1,4 @@
-"""Formats of times, shares, sizes and counts, chosen by the unit at the end of a figure's name."""
+"""Formats for times, shares, sizes and counts, chosen by the unit at the end of a figure's name."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from itertools import chain
 from loadsim.errors import printable
 
 Value = str | int | float | tuple[str, ...] | None
-"""A value of a finding: a figure, a text or several; None if unknown."""
+"""A finding's value: a figure, one or more texts; None if unknown."""
 
 LONGEST_TEXT = 500
 """The most characters shown of a text, which may quote a server or a command."""
 
 OF_SPANS = ("begin_s", "end_s")
-"""The ends of a span, which a sentence joins by "to"."""
+"""The ends of a span, which a sentence joins with "to"."""
 
 NEVER = "never"
 """The word for an infinite time."""
 
 
 def duration(time_ms: float | None) -> str:
-    """Format a time with its unit and its significant digits: 7.6 ms, 1,388 ms, 12.3 s, 205 s; never if infinite."""
+    """Format a time with its unit and its significant digits: 7.6 ms, 1,388 ms, 12.3 s, 205 s; "never" if infinite."""
     if time_ms is None:
         return "-"
     if math.isinf(time_ms):
@@ -32,7 +32,7 @@ def duration(time_ms: float | None) -> str:
 
 
 def time_digits(time_ms: float) -> str:
-    """Format a finite time: in milliseconds without the unit, or, from 10 s, in seconds with it."""
+    """Format a finite time: in milliseconds without the unit or, from 10 s, in seconds with it."""
     if round(time_ms) >= 10_000:
         time_s = time_ms / 1000
         return f"{time_s:.1f} s" if round(time_s, 1) < 100 else f"{time_s:,.0f} s"
@@ -40,7 +40,7 @@ def time_digits(time_ms: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share as a percentage of up to four digits; 100 and 0 stand for exactly all and nothing."""
+    """Format a share as a percentage with up to four digits; 100 and 0 stand for exactly all and nothing."""
     shown = f"{100 * share:.4g}"
     if shown == "100" and share != 1:
         shown = f"{math.floor(share * 1e6) / 1e4:.6g}" if share < 1 else f"{100 * share:.6g}"
@@ -65,7 +65,7 @@ def count(number: float, noun: str) -> str:
 
 
 SCALES = {"%": 100.0, "MiB": 2**-20}
-"""The factors that convert figures to their units, where not 1."""
+"""The factors that convert figures to their units, if they are not 1."""
 
 
 def data_size(size_bytes: float) -> str:
@@ -118,7 +118,7 @@ def _digits(value: float) -> str:
 
 
 def shown_range(name: str, values: Sequence[Value], noun: str = "") -> str:
-    """Format the least and the greatest of several values, or the only one; list distinct texts."""
+    """Format the minimum and maximum of several values, or the only one; list distinct texts."""
     numbers = [value for value in values if isinstance(value, int | float)]
     if len(numbers) < len(values):
         if len({*values}) == 1:

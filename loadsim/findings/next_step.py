@@ -1,4 +1,4 @@
-"""The next step to recommend: the first rule of a table that matches the findings decides."""
+"""The next step to recommend: the first rule in a table that matches the findings decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Cause.GENERATOR, Code.CORES_SHARED),
     (Cause.GENERATOR, Code.CORES_BUSY_BY_OTHERS),
     (Cause.GENERATOR,),
-    (Cause.ENDED,),  # anything missing then is not due to the load
+    (Cause.ENDED,),  # the run was stopped, so nothing that is missing is due to the load
     (Code.SERVER_STATE_WRONG,),  # no load excuses these
     (Code.MAIL_FAULTS,),
     (Code.MAIL_SHOWN_ALTERED,),
@@ -24,7 +24,7 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Cause.LOAD,),
     (Cause.ABORTED,),
     (Cause.TERMS,),
-    (Severity.INVALID,),  # from a comparison or a check: those of runs have causes
+    (Severity.INVALID,),  # from a comparison or a check; findings about runs have causes
     (Severity.MISSED,),
     (Severity.DEGRADED,),
     (Code.SUITE_ENDED,),
@@ -54,7 +54,7 @@ RULES: Sequence[tuple[Kind, ...]] = (
 
 
 def next_step(findings: Iterable[Finding]) -> str:
-    """Return the remedy of the first rule that matches; "" if none does."""
+    """Return the remedy from the first rule that matches; "" if none does."""
     present = [item for item in findings if item.code.remedy]
     for rule in RULES:
         matches = [

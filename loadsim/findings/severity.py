@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """The severity of a finding, most severe first. `missed`: the server does not meet the run's criteria."""
+    """A finding's severity, most severe first. `missed`: the server does not meet the run's criteria."""
 
     INVALID = "invalid"
     DEGRADED = "degraded"
@@ -16,11 +16,11 @@ class Severity(StrEnum):
 
 
 class Cause(StrEnum):
-    """The cause of an invalid run. Only `LOAD` and `ABORTED` are about the server: it did not take the load.
+    """Why a run is invalid. Only `LOAD` and `ABORTED` concern the server, which did not handle the load.
 
     `GENERATOR`: the load generator exceeded its limits, or ran out of ports, files or memory. `FAULT`: it failed in
-    another way, or its work is unknown. `LOAD`: the server did not take the scenario's load. `TERMS`: the run was too
-    short or too small. `ABORTED`: `abort_on` found the run hopeless. `ENDED`: someone stopped it.
+    another way, or what it did is unknown. `LOAD`: the server did not handle the scenario's load. `TERMS`: the run was
+    too short or too small. `ABORTED`: `abort_on` found the run hopeless. `ENDED`: someone stopped it.
     """
 
     GENERATOR = "generator"

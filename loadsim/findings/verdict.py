@@ -1,4 +1,4 @@
-"""The verdict on a run, folded from its findings."""
+"""The verdict on a run, derived from its findings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadsim.findings.severity import Cause, Severity
 Tone = Literal["good", "doubtful", "bad"]
 
 EARLY_ENDS = (Code.ABORTED, Code.STOPPED, Code.FAULT_ENDED)
-"""The findings of a run that ended early."""
+"""The findings for a run that ended early."""
 
 _OF_CRITERIA = frozenset(
     (
@@ -46,7 +46,7 @@ class Verdict:
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """The causes of an invalid run, in the order of `Cause`."""
+        """Why a run is invalid, in the order of `Cause`."""
         causes = {finding.cause for finding in self.findings}
         return tuple(cause for cause in Cause if cause in causes)
 
@@ -73,18 +73,18 @@ class Verdict:
 
     @property
     def exit_status(self) -> int:
-        """3 invalid or ended early, 1 criteria missed, 0 pass, in this precedence."""
+        """3 for invalid or ended early, 1 for criteria missed, 0 for a pass; the first that applies."""
         if self.validity == "invalid":
             return 3
         return 0 if self.passed else 1
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort findings, most severe first; those of one severity keep their order."""
+    """Sort findings, most severe first; those with the same severity keep their order."""
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def server_failed(causes: Collection[str]) -> bool:
-    """Return whether the server made a run invalid: it did not take the load, or the run was aborted as hopeless."""
+    """Return whether the server made a run invalid: it did not handle the load, or the run was aborted as hopeless."""
     return bool(causes) and {*causes} <= {Cause.LOAD, Cause.ABORTED}

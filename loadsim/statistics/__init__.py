@@ -1,1 +1,1 @@
-"""Statistics of numbers, without logs: percentiles, intervals, trends, histograms and comparisons."""
+"""Statistics of numbers, with no knowledge of logs: percentiles, intervals, trends, histograms and comparisons."""

@@ -1,4 +1,4 @@
-"""A window divided into time slots, with the slow hits of each.
+"""A window divided into time slots, and the slow hits in each.
 
 Times on a server are correlated, so intervals and tests for trends count hits by slot.
 """
@@ -16,7 +16,7 @@ from loadsim.statistics.nearest_rank import rank
 
 MOST_SLOTS = 500
 LEAST_SLOT_S = 1.0
-"""A window has as many slots as it has seconds, at most 500."""
+"""A window has as many slots as it has seconds, but at most 500."""
 
 _SLOT_BITS = 9
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
@@ -27,9 +27,9 @@ Series = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The hits of a task in a window. Weight 0: not scored.
+    """A task's hits in a window. A weight of 0 means that the task is not scored.
 
-    `timed` has the time of each (us) and, in its lowest bits, the slot in which it was due, in order of the times.
+    `timed` has each hit's time (us) and, in the lowest bits, the slot in which it was due, sorted by time.
     """
 
     task: str
@@ -40,7 +40,7 @@ class Hits:
         return len(self.timed)
 
     def ranked_us(self, rank: int) -> int:
-        """Return the time of this rank, from 1."""
+        """Return the time with this rank, counted from 1."""
         return int(self.timed[rank - 1]) >> _SLOT_BITS
 
     def percentile_us(self, percent: int) -> int:
@@ -53,7 +53,7 @@ def bins_in(window_s: Window) -> int:
 
 
 def bin_of(due_us: NDArray[np.int64], window_s: Window) -> NDArray[np.uint16]:
-    """Return the window's slot, from 0, of each instant; the nearest one for instants outside."""
+    """Return the window's slot, from 0, for each instant; the nearest one for instants outside."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
     slots = bins_in(window_s)
     numbers = (due_us - begin_us) * slots // (end_us - begin_us)
@@ -61,7 +61,7 @@ def bin_of(due_us: NDArray[np.int64], window_s: Window) -> NDArray[np.uint16]:
 
 
 def timed(took_us: NDArray[Any], slot: NDArray[np.uint16]) -> NDArray[np.int64]:
-    """Return each time and its slot in one number: sorting these is several times as fast as sorting an index."""
+    """Combine each time and its slot in one number: sorting these is several times as fast as sorting an index."""
     return took_us.astype(np.int64) << _SLOT_BITS | slot
 
 
@@ -70,14 +70,14 @@ def times_in(timed: NDArray[Any]) -> NDArray[Any]:
 
 
 def slow_and_all(hits: Hits, slots: int, longer_than_us: int) -> tuple[Series, Series]:
-    """Return slow and total hit counts per time bin."""
-    # The same type avoids a conversion of all times.
+    """Return the numbers of slow hits and of all hits in each slot."""
+    # A number of the same type, so that numpy need not convert all times.
     last = hits.timed.dtype.type((longer_than_us + 1 << _SLOT_BITS) - 1)
     return _tally(hits.timed[np.searchsorted(hits.timed, last, "right") :], slots), _tally(hits.timed, slots)
 
 
 def _tally(timed: NDArray[Any], slots: int) -> Series:
-    """Count the hits of each bin, in chunks: numpy widens the numbers that it counts."""
+    """Count the hits in each slot, in chunks: numpy widens the numbers that it counts."""
     tally = np.zeros(slots, np.int64)
     for begin in range(0, len(timed), _AT_ONCE):
         tally += np.bincount(timed[begin : begin + _AT_ONCE] & _SLOT_MASK, minlength=slots)
@@ -88,7 +88,7 @@ _AT_ONCE = 1 << 16
 
 
 def excess(slow: Series, everything: Series) -> Series:
-    """Return the excess of slow hits in each slot over the number expected from all its hits.
+    """Return how many more slow hits each slot has than its share of hits would suggest.
 
     To first order, the error of a percentile is proportional to the sum of this series.
     """

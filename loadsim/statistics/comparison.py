@@ -1,6 +1,6 @@
-"""Statistics to compare one figure of two sets of runs; the run is the unit of replication.
+"""Statistics for comparing one figure between two sets of runs; the run is the unit of replication.
 
-The problem: 10,000 READs of one run are not 10,000 witnesses. All met the same caches, neighbours and minute of the
+The problem: 10,000 READs in one run are not 10,000 witnesses. All met the same caches, neighbours and minute of the
 day, so two runs of one server differ by far more than their READs suggest. One run is one witness, and a verdict needs
 several from each side.
 
@@ -10,16 +10,16 @@ Tests use logarithms of times: slower servers differ by a factor, and logarithms
     new    11.1  10.9  11.6  11.0  11.2 ms                             2.412           0.0006
 
 The difference is 0.0998, a ratio of 1.105. Its standard error is sqrt(0.00049 / 5 + 0.00058 / 5) = 0.0146, and with
-seven degrees of freedom the 95 % interval is 0.0998 +- 2.36 x 0.0146: 1.067 to 1.144. 1 is not in it: new is slower.
+seven degrees of freedom the 95 % interval is 0.0998 +- 2.36 x 0.0146, or 1.067 to 1.144. It excludes 1: new is slower.
 
 - `welch`: Welch's test, as a busy version may also vary more. With few runs, one set may vary little by chance; so the
   degrees of freedom are the smaller set's, lest chance decide.
-- `holm`: at 5 % each, one of 20 figures differs by chance; p values are corrected for their number. Intervals are not:
+- `holm`: at 5 % each, one figure in 20 differs by chance; p values are corrected for their number. Intervals are not:
   each belongs to its own figure.
-- `level`: looking again after more runs gives further chances of error, which the planned `looks` share.
+- `level`: looking again after more runs gives chance another opportunity, so the planned `looks` share the error.
 - `deviations_needed`, `repeats_needed`: the difference that such runs could have shown, and how many more runs would
-  decide. Both are simulated, since the degrees of freedom are random, too.
-- `larger_share_p`, `not_more_p`: Barnard's test, for events that a run has or lacks, such as a lost message.
+  settle it. Both are simulated, since the degrees of freedom are random too.
+- `larger_share_p`, `not_more_p`: Barnard's test, for events that either happen in a run or do not, such as lost mail.
 
 Degrees of freedom are whole numbers, and Student's t is an exact sum: no library is needed. `docs/decisions` has the
 reasons.
@@ -46,7 +46,7 @@ POWER = 0.8
 """The probability of finding a detectable difference."""
 
 RESOLUTION_MS = 0.001
-"""The resolution of times, whole microseconds: the least time, and the least variation."""
+"""The resolution of times, whole microseconds: the shortest time, and the least variation."""
 
 MOST_DETECTABLE = 100.0
 """The largest ratio to show as detectable."""
@@ -55,13 +55,13 @@ MOST_REPEATS = 100
 """The most further runs to recommend."""
 
 _DRAWS = 20_000
-"""The number of simulated comparisons, which gives detectable differences to a few tenths of a percent."""
+"""The number of simulated comparisons, which gives detectable differences to within a few tenths of a percent."""
 
 _LARGEST = 700.0
-"""About the logarithm of the largest float; ends of intervals are clipped to it."""
+"""Roughly the logarithm of the largest float; the ends of intervals are clipped to it."""
 
 _GRID = 1_001
-"""The number of probabilities at which Barnard's test is evaluated; odd, as most maxima are at 1/2."""
+"""The number of probabilities at which Barnard's test is evaluated; odd, since most maxima are at 1/2."""
 
 _SERVERS = 4_000
 """The number of simulated servers, which gives shares to within 0.8 %."""
@@ -71,7 +71,7 @@ Decision = Literal["passed", "failed", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One figure, in ms, of each run in two sets: a task's 95th percentile, say, or the score."""
+    """One figure, in ms, for each run in two sets: a task's 95th percentile, say, or the score."""
 
     name: str
     base_ms: Sequence[float]
@@ -79,12 +79,12 @@ class Sampled:
 
     @property
     def finite(self) -> Sampled:
-        """The finite figures only."""
+        """The figures, without infinite ones."""
         sides = ([time_ms for time_ms in side if math.isfinite(time_ms)] for side in (self.base_ms, self.new_ms))
         return Sampled(self.name, *sides)
 
     def interval(self, alpha: float, stretch: float = 1.0) -> tuple[float, float] | None:
-        """Return the ends of the interval of new / base at level 1 - `alpha`; None with a single run on a side."""
+        """Return the ends of the interval of new / base at level 1 - `alpha`; None if a side has only one run."""
         if min(len(self.base_ms), len(self.new_ms)) < 2:
             return None
         low, high = welch(_logarithms([self.base_ms]), _logarithms([self.new_ms]), stretch).interval(alpha)
@@ -93,12 +93,12 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference between two sets of runs in one figure. Means are geometric; `ratio` is new / base.
+    """The difference in one figure between two sets of runs. Means are geometric; `ratio` is new / base.
 
     `low` and `high` bound the ratio's own interval at `level(looks)`. `p` is corrected for figures and looks.
-    `detectable` is the smallest ratio above 1 that such runs show, also corrected, with a probability of 80 %. It is
-    None above `MOST_DETECTABLE`. All four are None with a single run on a side, or with an infinite mean.
-    The ratio of infinite means is 1.
+    `detectable` is the smallest ratio above 1 that such runs would show with a probability of 80 %, also corrected; it
+    is None above `MOST_DETECTABLE`. All four are None if a side has only one run, or if a mean is infinite. The ratio
+    of infinite means is 1.
     """
 
     name: str
@@ -122,7 +122,8 @@ class Difference:
 def level(looks: int) -> float:
     """Return the level of intervals for this number of comparisons of growing sets.
 
-    All looks together claim a false difference with probability at most `ALPHA`, whenever they happen (Bonferroni).
+    All looks together claim a false difference with a probability of at most `ALPHA`, whenever they happen
+    (Bonferroni).
     """
     return 1 - ALPHA / looks
 
@@ -130,12 +131,12 @@ def level(looks: int) -> float:
 def compare(samples: Sequence[Sampled], looks: int = 1, stretch: float = 1.0) -> tuple[Difference, ...]:
     """Return the differences in several figures of the same runs; `p` is corrected for their number (Holm 1979).
 
-    `looks` is the planned number of comparisons of the growing sets. `stretch` comes from `run_order`.
+    `looks` is the planned number of comparisons as the sets grow. `stretch` comes from `run_order`.
     """
     if not samples:
         return ()
     base, new = (_logarithms([getattr(sample, side) for sample in samples]) for side in ("base_ms", "new_ms"))
-    # Round off the error of logarithms, so that the mean of a single run is the run's own figure.
+    # Round off the error of the logarithms, so that the mean of a single run is that run's figure.
     means = [[float(f"{mean_ms:.12g}") for mean_ms in np.exp(side.mean(axis=-1))] for side in (base, new)]
     plain = [
         Difference(sample.name, base_ms, new_ms, 0.0, 1.0)
@@ -146,7 +147,7 @@ def compare(samples: Sequence[Sampled], looks: int = 1, stretch: float = 1.0) ->
     if min(_runs(base, new)) < 2:
         return tuple(plain)
     infinite = [math.isinf(difference.base_ms + difference.new_ms) for difference in plain]
-    base[infinite] = new[infinite] = 0.0  # stands in for figures that Welch's test does not accept
+    base[infinite] = new[infinite] = 0.0  # stands in for figures that Welch's test cannot take
     test = welch(base, new, stretch)
     low, high = test.interval(ALPHA / looks)
     corrected = np.minimum(holm(test.p_values()) * looks, 1.0)
@@ -168,9 +169,9 @@ def compare(samples: Sequence[Sampled], looks: int = 1, stretch: float = 1.0) ->
 
 @dataclass(frozen=True, slots=True)
 class Welch:
-    """Welch's test of many pairs of sets, in arrays of one shape.
+    """Welch's test for many pairs of sets, in arrays of one shape.
 
-    `difference` is the difference of the means (new - base), `error` its standard error, `freedom` its degrees of
+    `difference` is the difference of the means (new - base), `error` its standard error, and `freedom` its degrees of
     freedom, whole numbers of at least 1.
     """
 
@@ -179,7 +180,7 @@ class Welch:
     freedom: NDArray[np.int64]
 
     def p_values(self) -> Floats:
-        """Return the probability of a difference at least as large between equal sets."""
+        """Return the probability that equal sets would differ at least as much."""
         return two_sided_p(self.difference / self.error, self.freedom)
 
     def interval(self, alpha: float) -> tuple[Floats, Floats]:
@@ -200,7 +201,7 @@ def welch(base: Floats, new: Floats, stretch: float = 1.0) -> Welch:
 
 
 def error_and_freedom(base: Floats, new: Floats, runs: tuple[int, int]) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the error and degrees of freedom of a difference between means, from the variances between runs."""
+    """Return the error and the degrees of freedom of a difference between means, from the variances between runs."""
     of_base, of_new = base / runs[0], new / runs[1]
     both = of_base + of_new
     freedom = (min(runs) - 1) * both**2 / (of_base**2 + of_new**2)
@@ -220,9 +221,9 @@ def holm(p_values: Floats) -> Floats:
 
 @lru_cache(maxsize=1024)
 def larger_share_p(events: tuple[int, int], runs: tuple[int, int]) -> float:
-    """Return the one-sided p of a larger share in new, for these events and runs of base and new: Barnard's test.
+    """Return the one-sided p that new has a larger share than base, by Barnard's test, given events and runs of each.
 
-    It is the largest probability of shares at least as far apart, over all probabilities that both sides may share
+    It is the largest probability of shares at least as far apart, over all shares that both sides may have in common
     (Barnard, Biometrika 34, 1947).
     """
     common = np.linspace(0, 1, _GRID)
@@ -237,7 +238,7 @@ def larger_share_p(events: tuple[int, int], runs: tuple[int, int]) -> float:
 
 @lru_cache(maxsize=1024)
 def not_more_p(events: tuple[int, int], runs: tuple[int, int], more: float) -> float:
-    """Return the one-sided p of a share in new that exceeds the share in base by at least `more`: unconditional test.
+    """Return the one-sided p that new's share exceeds base's by at least `more`, by an unconditional test.
 
     Results are ordered by their distance from `more`, in standard errors at the likeliest shares this far apart
     (Farrington and Manning, Statistics in Medicine 9, 1990).
@@ -256,7 +257,7 @@ def not_more_p(events: tuple[int, int], runs: tuple[int, int], more: float) -> f
 
 
 def enough_runs(more: float, alpha: float) -> int:
-    """Return the fewest runs per set that exclude such a share (`not_more_p`) if no run has the event."""
+    """Return the fewest runs per set that rule out such an excess (`not_more_p`) if no run has the event."""
     return next(runs for runs in range(1, MOST_REPEATS) if not_more_p((0, 0), (runs, runs), more) <= alpha)
 
 
@@ -265,7 +266,7 @@ def _logarithms(times_ms: Sequence[Sequence[float]]) -> Floats:
 
 
 def _variance(logarithms: Floats) -> Floats:
-    """Return the variance between runs; at least the variance of rounding to a microsecond."""
+    """Return the variance between runs; at least the variance from rounding to a microsecond."""
     rounding = RESOLUTION_MS**2 / 12 * np.exp(-2 * logarithms.mean(axis=-1))
     return np.asarray(np.maximum(logarithms.var(axis=-1, ddof=1), rounding))
 
@@ -275,7 +276,7 @@ def _runs(base: Floats, new: Floats) -> tuple[int, int]:
 
 
 def pooled_deviation(base: Floats, new: Floats) -> Floats:
-    """Return both sets' common standard deviation between runs: few runs give a poor estimate for each set."""
+    """Return both sets' common standard deviation between runs: few runs give a poor estimate for each set alone."""
     free = [count - 1 for count in _runs(base, new)]
     both = sum(count * _variance(side) for count, side in zip(free, (base, new), strict=True))
     return np.sqrt(both / sum(free))
@@ -286,7 +287,7 @@ def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
     """Return the difference that the test finds with probability `POWER`, in standard deviations between runs.
 
     It is simulated with normal logarithms and a fixed seed. There is no formula, since the test's degrees of freedom
-    vary between comparisons.
+    vary from one comparison to the next.
     """
     draw = np.random.default_rng(20)
     runs = base_runs, new_runs
@@ -299,11 +300,11 @@ def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
 def repeats_needed(
     sample: Sampled, max_regression: float, looks: int = 1, corrected: float = 1.0, stretch: float = 1.0
 ) -> int | None:
-    """Return how many more runs of each set decide with probability `POWER`.
+    """Return how many more runs of each set would settle it, with probability `POWER`.
 
-    Ratio and variance are uncertain, so servers are drawn from their posterior distribution: normal logarithms with
-    one variance, and a flat prior. None if it takes more than `MOST_REPEATS`, or with a single run on a side. A failure
-    requires an interval at level 1 - `ALPHA` / `looks` / `corrected`.
+    Ratio and variance are uncertain, so servers are drawn from their posterior distribution: normal logarithms with one
+    variance, and a flat prior. None if it takes more than `MOST_REPEATS`, or if a side has only one run. To fail needs
+    an interval at level 1 - `ALPHA` / `looks` / `corrected`.
     """
     base, new = _logarithms([sample.base_ms]), _logarithms([sample.new_ms])
     runs = _runs(base, new)
@@ -322,7 +323,7 @@ def repeats_needed(
     ]
 
     def enough(more: int) -> bool:
-        """Return True if this number of further runs decides for enough servers."""
+        """Return True if this many further runs settle it for enough servers."""
         draw = np.random.default_rng(more)
         sides = []
         for mean, square, count, of_server in zip(means, squares, runs, true, strict=True):
@@ -342,7 +343,7 @@ def repeats_needed(
 
 
 LOOKS_WITH_REPEATS = 2
-"""The fewest looks for runs that are to be compared again with further repeats."""
+"""The fewest looks for runs that are to be compared again after further repeats."""
 
 MOST_LOOKS = 100
 """With more looks, the correction would leave no difference significant."""
@@ -351,11 +352,11 @@ MOST_LOOKS = 100
 # Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4.
 
 _HALVINGS = 60
-"""The number of halvings of a right angle that reaches the precision of a float."""
+"""The number of times a right angle is halved to reach the precision of a float."""
 
 
 def two_sided_p(statistics: Floats, freedom: NDArray[np.int64]) -> Floats:
-    """Return the two-sided p of each Student's t; degrees of freedom are at least 1. The arrays have one shape."""
+    """Return the two-sided p for each Student's t; degrees of freedom are at least 1. The arrays have one shape."""
     p_values = np.empty_like(statistics)
     for whole in np.unique(freedom):
         same = freedom == whole
@@ -383,7 +384,7 @@ def one_critical_t(alpha: float, freedom: int) -> float:
 
 
 def _beyond(statistics: NDArray[Any], freedom: int) -> Floats:
-    """Return 1 - A(t | freedom) of the handbook."""
+    """Return 1 - A(t | freedom), in the handbook's notation."""
     angles = np.arctan(np.abs(statistics) / math.sqrt(freedom))
     sine, cosine = np.sin(angles), np.cos(angles)
     odd = freedom % 2

@@ -1,6 +1,6 @@
 """Confidence intervals of percentiles and of the score within one run.
 
-Times on a server are correlated, so records are not independent. The window is divided into ten blocks.
+Times on a server are correlated, so records are not independent. The window is therefore divided into ten blocks.
 
 1. The variation between blocks in the share of slow hits gives its uncertainty over the window (batch means;
    Schmeiser, "Batch size effects in the analysis of simulation output", 1982).
@@ -28,28 +28,28 @@ from loadsim.statistics.comparison import one_critical_t
 from loadsim.statistics.repeats import LEVEL
 
 BLOCKS = 10
-"""The number of equal blocks, which divides the number of slots. More blocks make intervals shorter, and miss slow
-spells that last nearly as long as a block."""
+"""The number of equal blocks, which divides the number of slots. More blocks would make intervals shorter, but miss
+slow spells that last nearly as long as a block."""
 
 WIDENING = 1.25
-"""Factor on Student's t. Blocks are correlated, and few slow spells are skewed: with a factor of 1, coverage falls to
-90 % at the limit below. `bench.coverage` measures it."""
+"""A factor on Student's t. Blocks are correlated, and a few slow spells are skewed: with a factor of 1, coverage falls
+to 90 % at the limit below. `bench.coverage` measures it."""
 
 LONGEST_SPELL_S = 12.0
 SPELLS = 300
 """Intervals hold for slow spells with a correlation time of at most a 300th of the window. Windows too short for spells
 of 12 s have no interval: their data cannot show whether spells were missed. At a 75th of the window, coverage falls to
-82 % for spells in a twentieth of the time."""
+82 % for spells that take up a twentieth of the time."""
 
 SHORTEST_WINDOW_S = SPELLS * LONGEST_SPELL_S
 """The shortest window with intervals: an hour."""
 
 LEAST_HITS = 300
-"""The fewest hits for an interval; 15 of them are beyond the percentile."""
+"""The fewest hits for an interval; 15 of them lie beyond the percentile."""
 
 LEAST_RATIO = 0.65
-"""The least von Neumann ratio (1941): squared differences of successive blocks, divided by squared deviations. It is
-usually about 2; it is below 0.65 in 0.3 % of windows with independent blocks, and in 0.6 % at the limit above."""
+"""The least von Neumann ratio (1941): squared differences between successive blocks, divided by squared deviations. It
+is usually about 2; it is below 0.65 in 0.3 % of windows with independent blocks, and in 0.6 % at the limit above."""
 
 Blocks = NDArray[np.float64]
 """One figure per block."""
@@ -57,7 +57,7 @@ Blocks = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The 95 % intervals of one driver: each task's, and the score's, which is None unless all its tasks have one.
+    """The 95 % intervals for one driver: each task's, and the score's, which is None unless all its tasks have one.
 
     They hold for slow spells with a correlation time of at most a 300th of the window.
     """
@@ -68,7 +68,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """An interval around a percentile, and the unit vector of the blocks' deviations; zero if all of them are."""
+    """An interval around a percentile, and the unit vector of the blocks' deviations, or zero if there are none."""
 
     middle_ms: float
     bounds_ms: Bounds
@@ -76,7 +76,7 @@ class _Around:
 
 
 def intervals(hits: Sequence[Hits], window_s: Window) -> Intervals:
-    """Return the intervals of each task's 95th percentile, and of the average of those with a weight."""
+    """Return the intervals for each task's 95th percentile, and for the average over tasks with a weight."""
     if window_s.length_s < SHORTEST_WINDOW_S:
         return Intervals(None, {task.task: NoInterval.SHORT_WINDOW for task in hits})
     around = {task.task: _around(task, bins_in(window_s)) for task in hits}
@@ -97,10 +97,10 @@ def _around(task: Hits, slots: int) -> _Around | NoInterval:
     size = float(np.linalg.norm(deviations))
     if float(np.linalg.norm(np.diff(deviations))) ** 2 < LEAST_RATIO * size**2:
         return NoInterval.CORRELATED
-    # 2. The uncertainty of the share of slow hits, and the shares at both ends, on the scale of log odds.
+    # 2. The uncertainty in the share of slow hits, and the shares at both ends, on the scale of log odds.
     reach = WIDENING * one_critical_t(1 - LEVEL, BLOCKS - 1) * size * math.sqrt(BLOCKS / (BLOCKS - 1)) / hits
     odds, factor = 0.95 / 0.05, math.exp(reach / (0.95 * 0.05))
-    # 3. The times with these ranks.
+    # 3. The times at these ranks.
     low, high = math.floor(hits / (1 + factor / odds)), math.ceil(hits / (1 + 1 / (odds * factor))) + 1
     if low < 1 or high > hits:
         return NoInterval.BEYOND_HITS

@@ -1,7 +1,7 @@
 """Histograms of service times for the live view; no score uses them.
 
-All histograms have the same buckets, ten per factor of ten. So counts of several engines add up, and the difference
-between counts at two instants describes the time in between. Percentiles are exact to a few per cent.
+All histograms have the same buckets, ten per factor of ten. So counts from several engines can be added, and the
+difference between counts at two instants describes the time in between. Percentiles are exact to within a few per cent.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ BOUNDS_MS = tuple(float(f"{10 ** (-1 + step / PER_DECADE):.3g}") for step in ran
 """The inclusive upper bounds of the buckets: 0.1 ms to 100 s, rounded to three digits."""
 
 LABELS = (*(f"{bound_ms:g}" for bound_ms in BOUNDS_MS), "inf")
-"""The names of the buckets in a snapshot: their bounds; the last bucket has none."""
+"""The names of the buckets in a snapshot: their bounds; the last bucket has no bound."""
 
 _BOUNDS_NS = tuple(round(bound_ms * 1_000_000) for bound_ms in BOUNDS_MS)
 
 
 class LatencyHistogram:
-    """Service times of the tasks with one name, since the engine started."""
+    """Service times of the tasks with one name since the engine started."""
 
     __slots__ = ("_counts", "_total_ns")
 
@@ -48,7 +48,7 @@ class LatencyHistogram:
 def about_ms(counts: Mapping[str, int], percentile: float) -> float | None:
     """Estimate a percentile (nearest rank) in ms by the middle of its bucket; the error is at most 13 %.
 
-    None without counts. The estimate is at least 0.1 ms and at most 100 s.
+    None without counts. The estimate is between 0.1 ms and 100 s.
     """
     ranks = list(accumulate(counts.get(label, 0) for label in LABELS))
     if not ranks[-1]:

@@ -1,7 +1,7 @@
 """The spread of a time between repeated runs of a scenario, and the confidence interval of its mean.
 
 The run is the unit of replication. Runs vary with the server's start, the disk's layout, and the load on a shared
-machine. The records of one run do not show this. As in `compare`, the mean is geometric, and the interval is computed
+machine, none of which the records of one run show. As in `compare`, the mean is geometric, and the interval is computed
 from logarithms, so that neither end is below zero.
 """
 
@@ -19,7 +19,7 @@ LEVEL = 0.95
 """The level of confidence intervals."""
 
 _LARGEST = 700.0
-"""About the logarithm of the largest float; ends of intervals are clipped to it."""
+"""Roughly the logarithm of the largest float; the ends of intervals are clipped to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def spread(times_ms: Sequence[float]) -> Spread:
 
 
 def medians_by(users: Sequence[float], figures: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Return one value per run: the median of runs with equally many users for their first, None for the others."""
+    """Return one value per run: the median of all runs with its number of users for the first of these, else None."""
     alike: defaultdict[float, list[float]] = defaultdict(list)
     for number, figure in zip(users, figures, strict=True):
         if figure is not None:

@@ -4,8 +4,8 @@ Two figures are computed for each slot: how many hits exceed each decile of thei
 percentile. Tasks count by their weight in the score. In a steady window, both figures vary only by chance.
 
 Two tests use Student's t: the figure rises or falls over the window (two-sided, by its slope), or it is larger in the
-first quarter than later (one-sided, by the difference). Successive slots are correlated, so the variation by chance is
-taken from blocks of a twelfth of the window, after removing a line and the best-fitting step.
+first quarter than later (one-sided, by the difference). Successive slots are correlated, so random variation is
+estimated from blocks of a twelfth of the window, after removing a line and the best-fitting step.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from loadsim.statistics.bins import Hits, Series, bins_in, excess, slow_and_all
 from loadsim.statistics.comparison import one_critical_t
 
 FALSE_ALARMS = 0.01
-"""About this share of steady windows is called unsteady, a quarter by each of the four tests. The share doubles for
-times that are correlated over a fiftieth of the window."""
+"""About this share of steady windows is called unsteady, a quarter of it by each of the four tests. The share doubles
+for times that are correlated over a fiftieth of the window."""
 
 LEAST_SLOTS = 40
 LEAST_SLOW = 100
@@ -35,10 +35,10 @@ BLOCKS = 12
 """The number of blocks in the window. With fewer, tests find too little; with more, they find false trends."""
 
 _STEPS = 40
-"""The number of positions in the window at which a step is tried."""
+"""The number of positions in the window where a step is tried."""
 
 _FIGURES: Mapping[int, Sequence[int]] = {50: range(10, 100, 10), 95: (95,)}
-"""The percentile that names a figure, and the percentiles that it is computed from."""
+"""The percentile that names a figure, and the percentiles from which it is computed."""
 
 _EACH = FALSE_ALARMS / (2 * len(_FIGURES))
 
@@ -46,11 +46,11 @@ _EACH = FALSE_ALARMS / (2 * len(_FIGURES))
 def trends(hits: Sequence[Hits], window_s: Window, driver: str = "") -> tuple[Finding, ...]:
     """Return the trends in a driver's times: at most one in the median and one in the 95th percentile.
 
-    Shares are of the weighted hits, in the window's first and last quarters, that took longer than their task's
+    Shares are of weighted hits in the window's first and last quarters: those that took longer than their task's
     percentile.
 
-    Tasks with a weight count, or all tasks if none has one. Windows of fewer than 40 slots are not tested, nor the
-    median of fewer than 200 hits or the 95th percentile of fewer than 2,000.
+    Tasks with a weight count, or all tasks if none has one. Windows of fewer than 40 slots are not tested; nor is the
+    median of fewer than 200 hits, or the 95th percentile of fewer than 2,000.
     """
     slots = bins_in(window_s)
     scored = [task for task in hits if task.weight > 0] or list(hits)
@@ -76,7 +76,7 @@ def _trend(tasks: Sequence[Hits], slots: int, named_by: int, driver: str) -> Fin
 
 
 def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, Series, Series]:
-    """Return the weighted sums over all tasks: the excess of slow hits, the slow hits, and all hits."""
+    """Return weighted sums over all tasks: the excess of slow hits, the slow hits, and all hits."""
     total = np.zeros((3, slots))
     for task in tasks:
         slow, everything = slow_and_all(task, slots, task.percentile_us(percent))
@@ -107,7 +107,7 @@ def _trend_of(figure: Series) -> Code | None:
 
 
 def _without_line_and_step(figure: Series) -> Series:
-    """Return the residuals of a figure without the best-fitting line and step."""
+    """Return what is left of a figure without the best-fitting line and step."""
     bases = _lines_and_steps(len(figure))
     residuals = figure - np.einsum("ksb,kb->ks", bases, np.einsum("ksb,s->kb", bases, figure))
     return np.asarray(residuals[np.argmin((residuals**2).sum(axis=1))])
