@@ -1,7 +1,7 @@
 """Dataclasses as JSON values.
 
-JSON has no infinity, and `null` already means that nothing was measured. So an infinite time is the text "inf", which
-`float()` accepts.
+JSON has no infinity, and `null` already means that nothing was measured. So an infinite time becomes the text "inf",
+which `float()` accepts.
 """
 
 from __future__ import annotations

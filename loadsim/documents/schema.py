@@ -1,4 +1,4 @@
-"""Scalars with units for the fields of documents, and the names that errors suggest."""
+"""Scalars with units, for the fields of documents, and the names that errors suggest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadsim.documents.typed import Reads, mismatch, nearest, show
 def nearest_path(name: object, names: Iterable[str]) -> str | None:
     """Return the name, such as loadsim-5.5/medium, that this one resembles in whole or in its last part, or None.
 
-    If several names have the same last part, return the last of them.
+    If several names have the same last part, the last of them is returned.
     """
     names = list(names)
     last_parts = {known.rpartition("/")[2]: known for known in names}
@@ -28,7 +28,7 @@ def with_nearest(name: object, names: Iterable[str]) -> str:
 
 
 NAME_OR_PATH = "name or path"
-"""The words for a shipped file or the user's own."""
+"""The phrase, in errors, for a shipped file or one of the user's own."""
 
 
 def _number(value: object) -> float | None:
@@ -68,7 +68,7 @@ _PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,300})?)\s*%", re.ASCII)
 
 def _share(value: object) -> float:
     percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
-    share = float(Fraction(percent[1]) / 100) if percent else _number(value)  # exactly: 0.7% is 0.007
+    share = float(Fraction(percent[1]) / 100) if percent else _number(value)  # exact: 0.7% is 0.007
     if share is None or not 0 <= share <= 1:
         raise mismatch("a share such as 30% or 0.3, from 0% to 100%")
     return share
@@ -152,13 +152,13 @@ Count = Annotated[int, whole(0)]
 Positive = Annotated[int, whole(1)]
 Amount = Annotated[float, Reads(_amount, "number")]
 Share = Annotated[float, Reads(_share, "share")]
-"""30% or 0.3 in the file, from 0 to 1 in the value."""
+"""30% or 0.3 in the file; from 0 to 1 as a value."""
 Duration = Annotated[float, Reads(_duration, "duration")]
-"""8h in the file, seconds in the value."""
+"""8h in the file; seconds as a value."""
 PositiveDuration = Annotated[float, Reads(_positive_duration, "duration above 0")]
 Milliseconds = Annotated[int, Reads(lambda value: round(_duration(value) * 1000), "duration")]
-"""A duration in the file, whole milliseconds in the value."""
+"""A duration in the file; whole milliseconds as a value."""
 Size = Annotated[int, Reads(_size, "size")]
-"""22K in the file, bytes in the value; K is 1024."""
+"""22K in the file; bytes as a value (K is 1024)."""
 Text = Annotated[str, Reads(text, "text")]
 Switch = Annotated[bool, Reads(_switch, "yes, no")]

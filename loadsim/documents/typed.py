@@ -1,4 +1,4 @@
-"""Reading of annotated types from documents, which are mappings, lists and scalars from YAML or JSON.
+"""Reading annotated types from documents: mappings, lists and scalars from YAML or JSON.
 
 Pydantic would add 110 ms to the 270 ms of `loadsim log answer`, and 140 ms to the 120 ms of reading a scenario.
 """
@@ -17,10 +17,10 @@ from loadsim.errors import MOST_SHOWN, printable
 T = TypeVar("T")
 
 LONGEST_SHOWN = 60
-"""The most characters of a value that an error shows."""
+"""The most characters of a value to show in an error."""
 
 Reader = Callable[[Any], Any]
-"""Converts a document's value into a value of a type. Raises `Wrong`."""
+"""Converts a document's value to a value of a type. Raises `Wrong`."""
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ _OPEN = object()
 
 
 class Wrong(ValueError):
-    """A value of the wrong type: a description of the expected one, the value, and the keys that lead to it.
+    """A value of the wrong type: a description of what was expected, the value, and the keys that lead to it.
 
     `text` replaces the value in errors. `others` are further mistakes in the same document.
     """
@@ -41,7 +41,7 @@ class Wrong(ValueError):
         self.others: list[Wrong] = []
 
     def within(self, value: Any, *keys: Any) -> list[Wrong]:
-        """Return all mistakes in a value that is found under these keys."""
+        """Return all mistakes in a value found under these keys."""
         mistakes = [self, *self.others]
         for wrong in mistakes:
             wrong.keys = (*keys, *wrong.keys)
@@ -58,7 +58,7 @@ def mismatch(expected: str, found: str | None = None, at: tuple[Any, ...] = ()) 
 
 
 def mismatches(mistakes: Sequence[Wrong]) -> Wrong:
-    """Return the exception for one or more mistakes."""
+    """Combine one or more mistakes into one exception."""
     first, *others = mistakes
     for wrong in mistakes:
         wrong.others = []
@@ -67,7 +67,7 @@ def mismatches(mistakes: Sequence[Wrong]) -> Wrong:
 
 
 def show(value: object) -> str:
-    """Describe a found value in a few characters; lists and mappings only by their type."""
+    """Describe a value in a few characters; lists and mappings only by their type."""
     match value:
         case None:
             return "nothing"
@@ -84,7 +84,7 @@ def show(value: object) -> str:
 
 
 SIMILAR = 0.75
-"""The least similarity of names. A lower one would match `users` with `cluster`, and `profile` with `probes`."""
+"""The least similarity of names. With a lower one, `users` would match `cluster`, and `profile` match `probes`."""
 
 
 def nearest(name: object, names: Iterable[str]) -> str | None:
@@ -101,7 +101,7 @@ def nearest(name: object, names: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Bounds of a number; with `above`, the lower bound is excluded."""
+    """Bounds for a number; with `above`, the lower bound itself is excluded."""
 
     least: float
     most: float
@@ -114,7 +114,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reads:
-    """The annotation of a value that `read` makes. `words` describe accepted values in the reference."""
+    """The annotation for a value that `read` converts. `words` describe accepted values in the reference."""
 
     read: Reader
     words: str = ""
@@ -122,7 +122,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class ReadAs:
-    """The annotation of a value that is read as `section` (a strict dataclass), and converted by `make`."""
+    """The annotation for a value that is read as a `section` (a strict dataclass), and converted by `make`."""
 
     section: Any
     make: Reader
@@ -152,13 +152,13 @@ def keys_of(cls: Any) -> dict[str, str]:
 
 
 def value_of(kind: Any, document: Any) -> Any:
-    """Read a document as a value of a type. Raises `Wrong`."""
+    """Read a value of a type from a document. Raises `Wrong`."""
     return reader(kind)(document)
 
 
 @cache
 def reader(kind: Any) -> Reader:
-    """Return the reader of a type.
+    """Return the reader for a type.
 
     Types: bool, str, finite numbers, `Literal`, unions, tuples, mappings, and classes with fields: dataclasses, named
     tuples and typed dictionaries, which are mappings in documents. Unknown keys are ignored, unless a class is `closed`
@@ -227,7 +227,7 @@ def _checked(read: Reader, check: Reader) -> Reader:
 
 
 def _one_of(readers: Sequence[Reader], optional: bool) -> Reader:
-    """Return the reader of a union, which takes the first type that fits. Only the last type may have keys."""
+    """Return the reader for a union, which picks the first type that fits. Only the last type may have keys."""
 
     def read(value: Any) -> Any:
         if value is None and optional:
@@ -293,8 +293,8 @@ def _record(cls: Any) -> Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise Wrong("a mapping", value)
-        readers, needed = _fields(cls)  # computed for the first document of the class: this takes a millisecond
-        # The key that a misspelt one stands for is not reported as missing, too.
+        readers, needed = _fields(cls)  # computed for the first document of the class, as this takes a millisecond
+        # If a key was misspelt, the right one is not reported as missing as well.
         strange = [key for key in value if key not in readers] if cls in _KEYS else []
         meant = {key: nearest(key, readers) for key in strange[:MOST_SHOWN]}  # a slow search
         mistakes = [_unknown(key, readers, meant.get(key)) for key in strange]

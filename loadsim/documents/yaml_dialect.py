@@ -1,4 +1,4 @@
-"""The YAML of loadsim's files. It uses PyYAML, which is not imported by processes without YAML."""
+"""The YAML of loadsim's files. It uses PyYAML, which processes without YAML do not import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_MERGED = 100_000
 
 
 class RepeatedKey(yaml.constructor.ConstructorError):
-    """A mapping repeats a key, the `problem`."""
+    """A mapping has the same key twice; `problem` is that key."""
 
 
 class Loader(yaml.SafeLoader):
@@ -59,7 +59,7 @@ class Dumper(yaml.SafeDumper):
 
 
 def lines_of(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the key path of each value in a text, and the line, from 1, where it begins."""
+    """Yield the key path of each value in a text, and the line (from 1) where it begins."""
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
@@ -74,7 +74,7 @@ def _lines(node: yaml.Node | None, path: tuple[str, ...]) -> Iterator[tuple[tupl
     elif isinstance(node, yaml.SequenceNode):
         below = [(str(index), value, value) for index, value in enumerate(node.value)]
     for name, place, value in below:
-        if name == "<<":  # merge keys can repeat one mapping very often
+        if name == "<<":  # merge keys can repeat a mapping very often
             continue
         here = (*path, name)
         yield here, place.start_mark.line + 1

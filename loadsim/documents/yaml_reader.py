@@ -23,21 +23,21 @@ from loadsim.files import mode_at, read_text, real_path
 _LONGEST_PATH = 200
 _LONGEST_INDEX = 9
 _SECRET = (*("password", "password_file", "password_env", "manifest_key", "token_file"), "accounts")
-"""Keys whose values are never shown. Some should hold no password, but one may be put there by mistake."""
+"""Keys whose values are never shown. Some should not hold a password, but one may be put there by mistake."""
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
 
 
 Key = tuple[str | int, ...]
-"""The path of a value in a document: ("topology", 0, "users")."""
+"""The path to a value in a document: ("topology", 0, "users")."""
 
 
 class Problems:
-    """Collected errors of several checks.
+    """Collects errors from several checks.
 
-    `with problems:` records the error of its block, and the program continues after the block. `check()` raises the
-    recorded errors.
+    `with problems:` records an error raised in its block, and the program continues after the block. `check()` raises
+    the recorded errors.
     """
 
     def __init__(self) -> None:
@@ -54,13 +54,13 @@ class Problems:
         return isinstance(error, ConfigError)
 
     def check(self) -> None:
-        """Raise the recorded errors as one `ConfigError`, if there are any."""
+        """Raise the recorded errors, if any, as one `ConfigError`."""
         if self.found:
             raise together(self.found)
 
 
 class SourceLines:
-    """The lines where the values of a YAML text begin, by key path."""
+    """The lines where a YAML text's values begin, by key path."""
 
     def __init__(self, text: str = "") -> None:
         self._text = text
@@ -72,7 +72,7 @@ class SourceLines:
 
     @cached_property
     def _lines(self) -> dict[tuple[str, ...], int]:
-        """All lines, computed when first needed: most files have no error."""
+        """All lines, computed on first use: most files have no errors."""
         from loadsim.documents.yaml_dialect import lines_of
 
         lines: dict[tuple[str, ...], int] = {}
@@ -100,7 +100,7 @@ def _cut(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a document: its file, the key paths set on the command line, and the lines of the others."""
+    """Where a document comes from: its file, the key paths set on the command line, and the lines of all others."""
 
     file: str
     overridden: tuple[Key, ...] = ()
@@ -112,12 +112,12 @@ class Origin:
         return self.error_saying(key, expected, "a value that is not shown" if hidden else show(found))
 
     def error_saying(self, key: Key, expected: str, found: str) -> ConfigError:
-        """Return the error for the value at `key`, with a text in place of the value."""
+        """Return the error for the value at `key`, showing a text in its place."""
         text = f"{self.where(key)}: expected {expected}, found {found}"
         return ConfigError(text) if self._is_set(key) else ConfigError(text, self.file, self.lines.of(key))
 
     def check_file(self, key: Key, path: Path, found: str) -> None:
-        """Raise the error for the value at `key`, `found`, unless it is the path of a file."""
+        """Raise the error for the value at `key`, which is `found`, unless it is the path of a file."""
         try:
             if not S_ISREG(mode_at(path)):
                 raise self.error(key, "a file", found)
@@ -128,14 +128,14 @@ class Origin:
         return any(key[: len(path)] == path for path in self.overridden)
 
     def where(self, key: Key) -> str:
-        """Return the key with its file, or with the setting that it comes from."""
+        """Return the key with its file, or the setting that it comes from."""
         if self._is_set(key):
             return f"--set {_cut(printable('.'.join(map(str, key))))}"
         return f"{self.file}: {path_text(key)}" if key else self.file
 
 
 def parse(kind: Any, document: object, origin: Origin, at: Key = ()) -> Any:
-    """Read a document, which is at this key path, as a value of a type. Raises `ConfigError` with all mistakes."""
+    """Read a document, found at this key path, as a value of a type. Raises `ConfigError` with all mistakes."""
     try:
         return value_of(kind, document)
     except Wrong as wrong:
@@ -152,7 +152,7 @@ def _problem(wrong: Wrong, origin: Origin) -> ConfigError:
 
 
 MOST_VALUES = 100_000
-"""The most values in a document, counting all that aliases repeat: a few lines can repeat billions."""
+"""The most values in a document, counting everything that aliases repeat: a few lines can repeat billions."""
 
 MOST_LEVELS = 40
 """The deepest nesting of lists and mappings."""
@@ -162,7 +162,7 @@ MOST_NUMBER = 10**300
 
 
 _QUOTED = re.compile(r" '(?!<|\\?.').*'")
-"""The user's own text in PyYAML's errors (a tag, an alias), unlike kinds of tokens (<block end>) and characters."""
+"""The user's own text (a tag, an alias) in PyYAML's errors, unlike kinds of tokens (<block end>) and characters."""
 
 
 def read_yaml(text: str, name: str) -> Any:
@@ -191,7 +191,7 @@ def read_yaml(text: str, name: str) -> Any:
 def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
     """Reject values that no key can have (dates, bytes, sets), and documents beyond the limits. Raises `ConfigError`.
 
-    `left` counts down the remaining values. A value that contains itself exceeds `levels`.
+    `left` counts down the values still allowed. A value that contains itself exceeds `levels`.
     """
     left[0] -= 1
     if left[0] < 0:
@@ -218,7 +218,7 @@ def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
 
 
 def read_document(path: Path, name: str) -> tuple[dict[str, Any], Origin]:
-    """Read a mapping from a YAML file; return it with its origin, named `name`. Raises `ConfigError`."""
+    """Read a mapping from a YAML file; return it with its origin, which is called `name`. Raises `ConfigError`."""
     text = read_text(path, name)
     document = read_yaml(text, name)
     if not isinstance(document, dict):
@@ -248,7 +248,7 @@ def write_yaml(document: object) -> str:
 def override(document: dict[str, Any], settings: Sequence[str]) -> tuple[Key, ...]:
     """Apply settings such as `topology.0.users=200` to the document, and return their key paths.
 
-    Missing keys are created, but not missing list indices. Values are YAML. Raises `ConfigError`.
+    Missing keys are created, but missing list items are not. Values are YAML. Raises `ConfigError`.
     """
     problems, keys = Problems(), []
     for setting in settings:
@@ -309,7 +309,7 @@ def known(kind: str) -> Sequence[str]:
 
 
 def expected_file(kind: str) -> str:
-    """Return what errors for an unknown file expect: the shipped names, or a path."""
+    """Describe, for errors, the file that was expected: a shipped name, or a path."""
     return f"one of {', '.join(known(kind))}, or the path of a .yaml file"
 
 
@@ -321,8 +321,8 @@ def as_absolute(kind: str, reference: str, found: tuple[Path, str] | None) -> st
 def resolve_path(path: str, directory: Path | None) -> Path:
     """Return the file that a path in a file refers to.
 
-    Paths are relative to that file's directory or, failing that, to the working directory, so that
-    `--set accounts.csv=users.csv` works.
+    Paths are relative to that file's directory or, failing that, to the working directory, so that `--set
+    accounts.csv=users.csv` works.
     """
     near = (directory or Path()) / path
     return near if _mode(near) or not _mode(Path(path)) else Path(path)
@@ -332,11 +332,11 @@ def _mode(path: Path) -> int:
     try:
         return mode_at(path)
     except OSError as failure:
-        return 0 if failure.errno == errno.ENAMETOOLONG else S_IFREG  # opening it gives the reason
+        return 0 if failure.errno == errno.ENAMETOOLONG else S_IFREG  # opening it will say why
 
 
 def located(kind: str, reference: str, directory: Path | None = None) -> tuple[Path, str]:
-    """Return the result of `locate`. Raises `ConfigError` if there is none."""
+    """Return what `locate` finds. Raises `ConfigError` if it finds nothing."""
     if (place := locate(kind, reference, directory)) is None:
         shown = with_nearest(reference, known(kind))
         raise ConfigError(f"{kind.removesuffix('s')}: expected {expected_file(kind)}, found {shown}")

@@ -1,1 +1,1 @@
-"""The timing log: the binary record of one engine, and operations on the files."""
+"""The timing log: one engine's binary record, and operations on log files."""

@@ -22,7 +22,7 @@ NAME = "audit.json"
 MOST_BYTES = 1 << 24
 
 MOST_UNKNOWN_SHARE = 0.01
-"""A run fails if, because commands failed, a larger share of messages is in unknown places."""
+"""A run misses this criterion if failed commands leave a larger share of messages in unknown places."""
 
 AUDITED = (
     *(Code.MAIL_LOST, Code.MAIL_DUPLICATED, Code.MAIL_ALTERED, Code.LINE_ENDS, Code.MAIL_MISDELIVERED),
@@ -57,13 +57,13 @@ def _statuses(bounces: Mapping[str, int]) -> Mapping[str, int]:
 
 
 class AuditRecord(NamedTuple):
-    """The result of a run's audit, which read this number of `mailboxes` and `messages`.
+    """The result of a run's audit, which read this many `mailboxes` and `messages`.
 
     `unread` counts mailboxes that it could not read. Of those that it read, `unjudged` belong to users whose records
-    are incomplete, or (`by_plugins`) who do plug-ins' tasks. `unknown` messages of the other users are in one of the
-    folders where they may be. `bounces` counts delivery reports about loadsim's messages by status (RFC 3463) or
-    `unknown`, and automatic replies to them. `counts` has the number of faults by code, `findings` the first of each
-    code. Faults that the run's scenario has `allowed` miss no criterion.
+    are incomplete, or (`by_plugins`) who do plug-in tasks. For the other users, `unknown` counts messages of which only
+    a choice of folders is known. `bounces` counts delivery reports about loadsim's messages by status (RFC 3463) or
+    `unknown`, and automatic replies to them. `counts` has the number of faults by code, `findings` the first one for
+    each code. Faults that the run's scenario has `allowed` miss no criterion.
     """
 
     run: str
@@ -114,7 +114,7 @@ class AuditRecord(NamedTuple):
 
     @property
     def missed(self) -> dict[str, int]:
-        """The number of faults by code, without allowed ones."""
+        """The number of faults by code, leaving out allowed ones."""
         return {code: count for code, count in self.counts.items() if count and code not in self.allowed}
 
     @property

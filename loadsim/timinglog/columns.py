@@ -1,7 +1,7 @@
 """Columns of stored records, read part by part, and converted for their log.
 
-A file's records may need other numbers for their names, later instants, and fields for their makers. Most analyses
-read few columns, so `Columns` converts each column when it is first used, and never copies whole records.
+A log may number names differently from a file, move its instants, and add fields for the records' makers. Most analyses
+read only a few columns, so `Columns` converts each column on first use, and never copies whole records.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from loadsim.timinglog.file import BlockGroup
 from loadsim.timinglog.records import INSTANTS, MAKERS, NAMES, NEVER, RecordKind, Records
 
 READ_BYTES = 1 << 18
-"""The most bytes to read at once: engines write a small block of each kind each second."""
+"""The most bytes to read at once: each second, engines write a small block of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Records of one kind, as they are `stored` in a file.
+    """Records of one kind, as `stored` in a file.
 
     `makers` are the numbers of their makers' names in the log. `shift_us` is added to the stored instants. `renumber`
     maps stored numbers of names to the log's; None leaves them unchanged. Tasks appear as if the generator had been at
@@ -100,7 +100,7 @@ def _later(instants_us: NDArray[np.int64], by_us: int | NDArray[np.int64]) -> ND
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The records of one kind in a file, and how to convert them for a log (see `Columns`)."""
+    """A file's records of one kind, and how to convert them for a log (see `Columns`)."""
 
     path: Path
     kind: RecordKind
@@ -115,7 +115,7 @@ class Stream:
         return sum(group.count for group in self.groups)
 
     def moved(self, renumber: NDArray[np.uint16] | None, shift_us: int) -> Stream:
-        """Return the stream as part of a merged log: with the log's numbers of names, and later by `shift_us`."""
+        """Return the stream as part of a merged log: with that log's numbers for names, and `shift_us` later."""
         makers = self.makers if renumber is None else tuple(int(renumber[maker]) for maker in self.makers)
         return replace(self, makers=makers, shift_us=self.shift_us + shift_us, renumber=renumber)
 
@@ -146,7 +146,7 @@ def _bytes_of(path: Path, file: FileIO, group: BlockGroup) -> NDArray[np.uint8]:
 
 
 def _near(pieces: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
-    """Group pieces that one read of at most `READ_BYTES` covers, gaps included; a longer piece is alone."""
+    """Group pieces that a single read of at most `READ_BYTES` covers, gaps included; a longer piece is on its own."""
     first = 0
     for place, (begin, length) in enumerate(pieces):
         if begin + length - pieces[first][0] > READ_BYTES and place > first:

@@ -29,7 +29,7 @@ TASKS, MAILS, COMMANDS, STRINGS, FACTS, HEALTH = 1, 2, 3, 4, 5, 6
 """The kinds of blocks. Records: numpy types; strings: a JSON array; facts and health: a JSON array of objects."""
 
 MOST_BLOCK_BYTES = 1 << 26
-"""The largest payload or header. Engines write a block each second; a longer block has a damaged length."""
+"""The largest payload or header. Engines write a block each second; if a block is longer, its length is damaged."""
 
 _FILE_HEAD = struct.Struct("<8sHII")
 _BLOCK_HEAD = struct.Struct("<BI")
@@ -64,7 +64,7 @@ def encode_json(kind: int, values: list[Any]) -> bytes:
 
 
 def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """Return the header and the first block's offset. Raises `LogError` for another kind or version of file."""
+    """Return the header, and the offset of the first block. Raises `LogError` for another kind or version of file."""
     head = file.read(_FILE_HEAD.size)
     if not head:
         raise LogError(f"{name}: expected a timing log, found an empty file")
@@ -91,7 +91,7 @@ def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
 
 
 def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
-    """Yield the blocks from `offset` to the first that is cut off or does not match its checksum."""
+    """Yield the blocks from `offset` up to the first that is cut off or does not match its checksum."""
     file.seek(offset)
     while len(head := file.read(_WHOLE_HEAD.size)) == _WHOLE_HEAD.size:
         kind, length, expected = _WHOLE_HEAD.unpack(head)

@@ -17,7 +17,7 @@ MOST_LEVELS = 16
 
 
 def read_document(name: str, text: bytes, *, strictly: bool = True) -> Any:
-    """Read JSON, if `strictly` rejecting repeated keys and escaping control characters. Raises `LogError`."""
+    """Read JSON. If `strictly`, reject repeated keys, and escape control characters. Raises `LogError`."""
     try:
         if not strictly:
             return json.loads(text)
@@ -35,13 +35,13 @@ def read_figures(text: str | bytes) -> Any:
 
 def _number(text: str) -> float:
     number = float(text)
-    if not abs(number) <= GREATEST:  # rejects NaN, too
+    if not abs(number) <= GREATEST:  # also rejects NaN
         raise ValueError(text)
     return number
 
 
 class RepeatedJsonKey(ValueError):
-    """A JSON object repeats a key, the only argument."""
+    """A JSON object has the same key twice, which is the only argument."""
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
-    """Make all texts of a document printable. Raises `LogError` for more than `levels` levels."""
+    """Make all text in a document printable. Raises `LogError` if it is nested more than `levels` deep."""
     if isinstance(value, str):
         return printable(value)
     if not isinstance(value, dict | list):
@@ -70,7 +70,7 @@ def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
 
 
 def read_as(kind: type[T], value: Any, where: str) -> T:
-    """Read a JSON value as a value of a type. Raises `LogError` with `where`, the keys, expected and found."""
+    """Read a JSON value as a value of a type. Raises `LogError`, which names `where`, the keys, expected and found."""
     try:
         made: T = value_of(kind, value)
     except Wrong as wrong:
@@ -94,13 +94,13 @@ def at_least(count: int) -> Reader:
 # --- quantities: within these bounds, differences and sums are finite -------------------------------------------------
 
 LONGEST_S = 2**25
-"""The most seconds in a document. A run is shorter (see `documents.schema.LONGEST_S`)."""
+"""The most seconds in a document. Runs are shorter (see `documents.schema.LONGEST_S`)."""
 
 SHORTEST_DAY_S = 1e-6
-"""The shortest day in a header. Figures divided by it must be finite."""
+"""The shortest day in a header. Figures divided by it must stay finite."""
 
 MOST_NS = 2**62
-"""The largest instant of a clock. Differences between instants fit into 64 bits."""
+"""The largest instant on a clock. Differences between instants fit into 64 bits."""
 
 Instant_ns = Annotated[int, Within(-MOST_NS, MOST_NS)]
 Length_ns = Annotated[int, Within(0, MOST_NS)]

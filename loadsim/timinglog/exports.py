@@ -92,7 +92,7 @@ def export_csv(log: TimingLog, file: TextIO, kind: str = "tasks") -> None:
 
 
 def _export_health(log: TimingLog, writer: Any) -> None:
-    """Write one line per health sample; spaces separate the numbers in a list."""
+    """Write one line per health sample, with spaces between the numbers in a list."""
     keys = {key for sample in log.health for key, value in sample.items() if not isinstance(value, Mapping)}
     columns = ["at_s", *MAKERS, *sorted(keys - {"at_s", *MAKERS})]
     writer.writerow(columns)

@@ -1,4 +1,4 @@
-"""Facts about a whole timing log, which its maker adds as it learns them."""
+"""Facts about a whole timing log, added by its maker as they become known."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from loadsim.timinglog.documents import Count, Instant_ns, Length_ns, Seconds, r
 
 Cause = Literal["abort_on", "users lost", "accounts taken"]
 ABORT_ON, USERS_LOST, ACCOUNTS_TAKEN = "abort_on", "users lost", "accounts taken"
-"""The causes of an early end: `abort_on`, which judges the server, or a fault of the machines that make the load.
+"""Why a run ended early: `abort_on`, which judges the server, or a fault of the machines that make the load.
 
 `USERS_LOST`: `abort_on` ended the run after a client or engine was lost; it cannot tell lost users from those whom the
 server leaves without a session. `ACCOUNTS_TAKEN`: another loadsim changed the mailboxes; a run that had already ended
-gets this fact, too."""
+gets this fact as well.
+"""
 
 
 class EarlyEnd(NamedTuple):
-    """An early end: `by` is a `Cause`; `why` has the figure and the limit."""
+    """An early end: `by` is a `Cause`; `why` states the figure and the limit."""
 
     by: str
     why: str
@@ -45,7 +46,7 @@ class FileSystem(NamedTuple):
 
 
 class ProbeCounts(NamedTuple):
-    """A probe's package, and its numbers of samples and failures."""
+    """A probe's package, and how many samples and failures it had."""
 
     package: str
     samples: Count
@@ -62,7 +63,7 @@ class StateChecked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompanionTotals:
-    """The final counts of an engine's companions (`users.host.CompanionCounts`), and their number."""
+    """The final counts for an engine's companions (`users.host.CompanionCounts`), and their number."""
 
     count: Length_ns
     tried: Length_ns
@@ -83,7 +84,7 @@ def _within_plan(totals: CompanionTotals) -> CompanionTotals:
 
 
 class LogFacts(NamedTuple):
-    """The facts of an engine, a machine or a monitor; None if the log does not state one."""
+    """Facts about an engine, a machine or a monitor; those that the log does not state are None."""
 
     start_ns: Instant_ns | None = None
     began_ns: Instant_ns | None = None

@@ -1,6 +1,6 @@
 """One timing log on disk: checked once from end to end, then read on demand in groups of records.
 
-Memory holds an index: each group's offset and number of records.
+Only an index is kept in memory: each group's offset and number of records.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ GROUP_RECORDS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class BlockGroup:
-    """Consecutive blocks of one kind of record; `pieces` has a row per payload: its offset and length.
+    """Consecutive blocks with one kind of record; `pieces` has a row for each payload: its offset and length.
 
-    `length` is the length of all payloads. A row takes 16 bytes, a tuple 120; an engine's day has 28,800.
+    `length` is the length of all payloads together. A row takes 16 bytes where a tuple would take 120; an engine's day
+    has 28,800.
     """
 
     count: int
@@ -150,7 +151,7 @@ class _Indexer:
         self._path = path
         self._kind = kind
         self._groups: list[BlockGroup] = []
-        self._blocks: list[container.Block] = []  # not yet in a group
+        self._blocks: list[container.Block] = []  # not in a group yet
         self._count = 0
         self._most: dict[str, int] = {}
 
@@ -181,7 +182,7 @@ class _Indexer:
         self._blocks, self._count = [], 0
 
     def groups(self, names: int, users: int | None) -> Sequence[BlockGroup]:
-        """Return all groups after the last block. Raises `LogError` for unknown users and names."""
+        """Return all groups, after the last block. Raises `LogError` for unknown users and names."""
         self._close()
         if users and self._most.get("user", 0) > users:
             raise LogError(f"{self._path}: user: expected one of {users}, found user {self._most['user']}")

@@ -1,4 +1,4 @@
-"""The header of a timing log: its writer, and the terms of its run.
+"""A timing log's header: its writer, and the terms of its run.
 
 A checksum proves that a document is unchanged, not that loadsim wrote it. Header, facts and samples are checked once,
 when a log is opened; all other code relies on this. Unknown keys are accepted.
@@ -33,7 +33,7 @@ from loadsim.timinglog.documents import (
 from loadsim.timinglog.planned_load import PlannedLoad
 
 MONITOR = "monitor"
-"""Header key of a file from `loadsim monitor`: its name."""
+"""The header key that names the monitor in a file from `loadsim monitor`."""
 
 
 class ClientUsers(NamedTuple):
@@ -89,7 +89,7 @@ def _bounds(limits: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def _warning(document: Any) -> Finding:
-    """Read a finding on the scenario, which must be a warning: others would change the verdict."""
+    """Read a finding about the scenario, which must be a warning: others would change the verdict."""
     try:
         warning = Finding.read(document)
     except (ValueError, TypeError, LookupError, AttributeError):
@@ -111,10 +111,10 @@ def _complete(criteria: Mapping[str, Bounds | None]) -> Mapping[str, Bounds | No
 
 
 class LogHeader(NamedTuple):
-    """The header of an engine's, a machine's or a monitor's log; a merged log's header has no maker.
+    """The header of a log from an engine, a machine or a monitor; a merged log's header has no maker.
 
-    `wall_clock_start` (ISO 8601) is the time of day at the instant `epoch_ns` of the maker's clock; "" if unknown.
-    `hand` is the assignment of users. `load_unknown`: the run was not planned. Other keys come from the scenario.
+    `wall_clock_start` (ISO 8601) is the time of day when the maker's clock showed `epoch_ns`; "" if unknown. `hand` is
+    the assignment of users. `load_unknown`: the run was not planned. Other keys come from the scenario.
     """
 
     epoch_ns: Instant_ns
@@ -166,13 +166,13 @@ class LogHeader(NamedTuple):
 
 
 def read_header(document: Mapping[str, Any], where: str) -> LogHeader:
-    """Read a header. Raises `LogError` for one that loadsim does not write."""
+    """Read a header. Raises `LogError` if loadsim cannot have written it."""
     header = read_as(LogHeader, document, where)
     if header.monitor is None:
         if "criteria" not in document:
             raise LogError(f"{where}: criteria: expected a value, found nothing")
         return header
-    # A monitor's header must not have engines' keys, which count in verdicts.
+    # Engines' keys count in verdicts, so a monitor's header must not have them.
     if not MONITOR_NAME.fullmatch(header.monitor):
         expected = "a-z, 0-9 and -, at most 40 characters"
         raise LogError(f"{where}: monitor: expected {expected}, found {show(header.monitor)}")

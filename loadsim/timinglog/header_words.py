@@ -33,14 +33,14 @@ LABELS: Mapping[str, str] = {
     "event_loop": "event loop",
     "mailbox": "start state (mailbox)",
 }
-"""The keys' names, with the scenario keys that set them, in the order in which differences are listed.
+"""The keys' names, and the scenario keys that set them, in the order in which differences are listed.
 
-`mailbox` is a key of scenarios only.
+Only scenarios have a key `mailbox`.
 """
 
 
 def shape_words(weights: Any) -> str:
-    """Describe the shape of a day; anything but a list of weights is a flat day."""
+    """Describe the shape of a day; anything other than a list of weights is a flat day."""
     if not isinstance(weights, list | tuple) or not sum(weights):
         return "flat"
     mean = sum(weights) / len(weights)
@@ -49,7 +49,7 @@ def shape_words(weights: Any) -> str:
 
 
 def shown(key: str, values: Sequence[Any]) -> list[str]:
-    """Describe the values of a header key; of mappings, only the entries that differ.
+    """Describe a header key's values; for mappings, only the entries that differ.
 
     Return the values verbatim if different ones would read the same.
     """

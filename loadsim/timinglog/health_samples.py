@@ -1,7 +1,7 @@
-"""Health samples: the types of their keys, and a store of columns, whose rows are samples.
+"""Health samples: the types of their keys, and a store of columns whose rows are samples.
 
-An engine takes one sample a second, with a hundred lags in it. As Python objects, the samples of eight engines over
-eight hours would take a gigabyte.
+An engine takes one sample a second, with a hundred lags in it. As Python objects, eight engines' samples over eight
+hours would take up a gigabyte.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class SampleCheck:
         self._types = get_type_hints(SampleFields, include_extras=True)
 
     def keys(self, keys: Collection[str]) -> None:
-        """Raise `LogError` if samples lack a key that another key requires, or have keys of another maker."""
+        """Raise `LogError` if samples do not have a key that another requires, or have another kind of maker's keys."""
         if self._monitor is not None:
             for key in sorted({*keys} & self._types.keys() - _OF_MONITORS):
                 raise LogError(f"{self._where}: {key}: expected no such key of a monitor, found one")
@@ -112,7 +112,7 @@ class SampleCheck:
 # --- the store --------------------------------------------------------------------------------------------------------
 
 _WHOLE, _LARGE, _REAL, _OTHER = "i", "q", "d", "O"
-"""The storage of a column: whole numbers of 32 or 64 bits, real numbers, or other values as Python objects."""
+"""The ways to store a column: whole numbers of 32 or 64 bits, real numbers, or other values as Python objects."""
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -124,7 +124,7 @@ class _Column(Protocol):
 
 
 class _Lists:
-    """Lists of numbers of one kind in one array, with the end of each list."""
+    """Lists of numbers of one kind, stored in one array, and where each list ends."""
 
     def __init__(self, code: str) -> None:
         self.numbers, self._ends = array(code), array("q", [0])
@@ -207,7 +207,7 @@ class Samples:
         return self._tables[as_key].add(sample)
 
     def check(self, name: str, monitor: str | None = None) -> None:
-        """Escape all texts. Raise `LogError`, with the file's name, for samples that loadsim does not write.
+        """Escape all text. Raises `LogError`, naming the file, for samples that loadsim does not write.
 
         `monitor` is the monitor's name if it is a monitor's file; None for the log of a run.
         """
@@ -228,7 +228,7 @@ class Samples:
 
 
 def _extremes(numbers: array[Any]) -> list[Any]:
-    """Return the least and greatest numbers; NaN if there is one."""
+    """Return the minimum and maximum of the numbers; NaN if one of them is NaN."""
     column = np.frombuffer(numbers, numbers.typecode)
     return [column.min().item(), column.max().item()]
 

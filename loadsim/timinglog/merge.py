@@ -1,4 +1,4 @@
-"""Find the logs of a run, merge them into one, like LsLog's function of this name, and check windows.
+"""Find a run's logs, merge them into one, like LsLog's function of this name, and check windows.
 
 Records are read on demand, so logs may be larger than memory.
 """
@@ -35,7 +35,7 @@ OF_NO_ENGINE: Mapping[str, Any] = {
     **{"client": "", "engine": "", "engine_users": None},
     **{"hand": None, "epoch_ns": 0, "wall_clock_start": ""},
 }
-"""The header keys that a merged log has only in its sources."""
+"""The header keys that do not appear in a merged log's header, only in its sources."""
 
 SAME = (
     *("mode", "submission", "programs", "log_on", "plugins", "scenario_digest", "plan_digest"),
@@ -51,7 +51,7 @@ LSLOG_WINDOW_S = Window(3600.0, 14400.0)
 def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
     """Return the log files for files, patterns, and run directories (`DIR/logs/*.tlog`, or `DIR/*.tlog`).
 
-    Each file appears once; files are sorted by path. Raises `LogError` for an argument without a file.
+    Each file appears once; files are sorted by path. Raises `LogError` for an argument that yields no file.
     """
     files: dict[Path, Path] = {}
     for argument in arguments:
@@ -80,11 +80,11 @@ def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
 
 
 MOST_NAMED = 3
-"""The most runs of a directory that an error lists."""
+"""The most runs in a directory that an error lists."""
 
 
 def _found_instead(argument: str | Path, path: Path) -> str:
-    """Describe an argument without logs: it is missing, or a directory, whose runs with the newest names are listed."""
+    """Describe an argument without logs: it is missing, or a directory, whose newest runs are listed by name."""
     with suppress(OSError, ValueError):
         if path.is_dir():
             runs = sorted({str(log.parent.parent) for log in path.glob("*/logs/*.tlog")}, reverse=True)
@@ -94,7 +94,7 @@ def _found_instead(argument: str | Path, path: Path) -> str:
 
 
 def window_of(log: TimingLog) -> Window:
-    """Return the window [begin, end) in the log's header, in seconds, or else LsLog's."""
+    """Return the window [begin, end) from the log's header, in seconds, or else LsLog's."""
     return Window(*map(float, log.header.window_s)) if log.header.window_s else LSLOG_WINDOW_S
 
 
@@ -105,9 +105,9 @@ def in_window(instants_us: NDArray[np.int64], window_s: Window) -> NDArray[np.bo
 
 
 def check_window(log: TimingLog, window_s: Window) -> None:
-    """Raise `LogError` for a window that is empty or exceeds the run.
+    """Raise `LogError` for a window that is empty or extends beyond the run.
 
-    Rates over the latter would include time without load.
+    Otherwise, rates might include time without load.
     """
     begin_s, end_s = window_s
     if not (math.isfinite(begin_s) and math.isfinite(end_s)):
@@ -124,11 +124,11 @@ def check_window(log: TimingLog, window_s: Window) -> None:
 def merge(logs: Sequence[TimingLog]) -> TimingLog:
     """Merge the logs of a run's engines into one, with names in alphabetical order.
 
-    The run's common start is t = 0 for all engines. An engine that never reached it is placed by the wall clock.
+    For all engines, t = 0 is the run's common start. An engine that never reached it is placed by the wall clock.
 
-    Files of `loadsim monitor` may be among the logs: their samples are placed on the same time axis.
+    Files from `loadsim monitor` may be among the logs: their samples are placed on the same time axis.
 
-    Raises `LogError` if there are no logs, or if they are not from one run (see `check_compatible`).
+    Raises `LogError` if there are no logs, or if they are not all from one run (see `check_compatible`).
     """
     if not logs:
         raise LogError("merge: expected at least one timing log, found none")
@@ -136,7 +136,7 @@ def merge(logs: Sequence[TimingLog]) -> TimingLog:
     logs = sorted(logs, key=lambda log: identity(log.sources[0]))
     sources = tuple(source for (source,) in (log.sources for log in logs))
     check_compatible(logs)
-    # Renumber the names, and move the instants.
+    # Renumber the names, and shift the instants.
     strings = _all_names(logs)
     numbers = {name: index for index, name in enumerate(strings)}
     other = numbers[OTHER]
@@ -146,7 +146,7 @@ def merge(logs: Sequence[TimingLog]) -> TimingLog:
     ]
     shifts_us = _shifts_us(logs)
     moves = list(zip(logs, renumbers, shifts_us, strict=True))
-    # Make one header from an engine's: a machine that was only observed lacks engines' keys.
+    # Base the header on an engine's: a machine that was only observed does not have engines' keys.
     first = next((log for log, source in zip(logs, sources, strict=True) if source.simulates), logs[0])
     header = first.header._replace(**OF_NO_ENGINE)
     if loads := [log.header.planned_load for log in logs if log.header.planned_load]:
@@ -176,7 +176,7 @@ def read_logs(arguments: Sequence[str | Path]) -> TimingLog:
 
 
 def with_audit(log: TimingLog, files: Sequence[Path]) -> TimingLog:
-    """Add the audit in the files' run directory to their merged log. Raises `LogError`."""
+    """Add the audit from the files' run directory to their merged log. Raises `LogError`."""
     own = [real_path(file).parent for file in files]
     places = dict.fromkeys(place.parent if place.name == "logs" else place for place in own)
     audit = audit_in([*places], log.sources[0].run)
@@ -184,7 +184,7 @@ def with_audit(log: TimingLog, files: Sequence[Path]) -> TimingLog:
 
 
 def check_compatible(logs: Sequence[TimingLog]) -> None:
-    """Raise `LogError` for logs of several runs, two logs of one engine, and logs that differ in `SAME`."""
+    """Raise `LogError` if logs come from several runs, if two belong to one engine, or if they differ in `SAME`."""
     sources = sorted((log.sources[0] for log in logs), key=identity)
     if len(runs := sorted({source.run for source in sources})) > 1:
         raise LogError(
@@ -246,8 +246,8 @@ def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sa
 def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:
     """Return the time from the common start to each log's t = 0.
 
-    It is 0 for engines that agreed on the start. The wall clock places those that never reached it; without a wall
-    clock, it is 0 for them, too.
+    It is 0 for engines that reached the common start. The wall clock places all others; without a wall clock, it is 0
+    for them as well.
     """
     zeros_ns = [log.sources[0].zero_wall_ns for log in logs]
     known_ns = [zero_ns for zero_ns in zeros_ns if zero_ns is not None]

@@ -1,8 +1,8 @@
-"""Files of `loadsim monitor`: samples of probes on a server's machine, placed on the time axis of a run.
+"""Files from `loadsim monitor`: samples of probes on a server's machine, placed on a run's time axis.
 
-A monitor uses its own monotonic clock, and records the time of day each second. If it ran on a machine of the run, both
-have the same monotonic clock. Otherwise the time of day places its samples, by one offset for the whole run: if the
-clock is changed meanwhile, samples are not shifted against each other.
+A monitor uses its own monotonic clock, and records the time of day each second. If it ran on one of the run's machines,
+both have the same monotonic clock. Otherwise the time of day places its samples, with one offset for the whole run: if
+the clock is changed in mid-run, samples do not move relative to each other.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from loadsim.timinglog.reader import Placement, Source, TimingLog
 from loadsim.timinglog.records import MAKERS
 
 WALL_CLOCK, WALL_CLOCK_ERROR = "wall_clock_ns", "wall_clock_error_ns"
-"""Keys of a sample, the latter also a fact of a machine: the time of day (nanoseconds since 1970), and the error that
-the kernel states for it, if a time service disciplines the clock."""
+"""Keys of a sample: the time of day (nanoseconds since 1970), and the error that the kernel states for it, if a time
+service disciplines the clock. The latter is also a fact of a machine."""
 
 COLLECTION = "collection"
-"""Fact in a monitor's file that a run collected: a text that says what is missing."""
+"""Fact in a monitor's file that was collected by a run: a text saying what is missing."""
 
 FARTHEST_S = 1e7
-"""The most seconds between a run and a monitor that are reported: about four months."""
+"""The largest reported distance between a run and a monitor: about four months."""
 
 BEFORE_S, BEHIND_S = 600.0, 600.0
 """Samples are kept from this long before the common start to this long after the planned end."""
@@ -34,10 +34,10 @@ BEFORE_S, BEHIND_S = 600.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """The common start of a run, t = 0 of its merged log, by the clocks of its machines.
+    """A run's common start, which is t = 0 in its merged log, on the clocks of its machines.
 
-    `wall_ns` is the time of day (None if unknown); the machines differ on it by up to `spread_ns`. `error_ns` is the
-    largest error that their kernels state; None if unknown. `by_boot` has the instant on each monotonic clock.
+    `wall_ns` is the time of day (None if unknown), on which the machines disagree by up to `spread_ns`. `error_ns` is
+    the largest error that their kernels state; None if unknown. `by_boot` has the instant on each monotonic clock.
     """
 
     run: str
@@ -49,7 +49,7 @@ class RunStart:
 
 
 def parted(logs: Sequence[TimingLog]) -> tuple[list[TimingLog], list[TimingLog]]:
-    """Separate logs of runs from monitors' files. Raises `LogError` for monitors alone, or for a repeated one."""
+    """Separate runs' logs from monitors' files. Raises `LogError` if there are only monitors, or one appears twice."""
     monitors = [log for log in logs if log.monitor]
     runs = [log for log in logs if not log.monitor]
     seen = set[tuple[object, ...]]()
@@ -85,7 +85,7 @@ def run_start(sources: Sequence[Source], length_s: float) -> RunStart:
 def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], start: RunStart) -> TimingLog:
     """Add monitors to a merged log: their samples on its time axis, and a source for each.
 
-    Raises `LogError` for two machines with one name, as their figures would be mixed.
+    Raises `LogError` if two machines have the same name, as their figures would be mixed up.
     """
     sources, samples = list(log.sources), list(log.health)
     numbers = Counter[str]()
@@ -103,9 +103,9 @@ def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], start: RunStart
 
 
 def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> None:
-    """Raise `LogError` if two machines have one name: both took samples of one probe at the same time.
+    """Raise `LogError` if two machines have the same name: both took samples of one probe at the same time.
 
-    Samples are in time order. Once a machine has restarted, no samples of an earlier boot follow.
+    Samples are in time order. Once a machine has restarted, no samples from an earlier boot may follow.
     """
     boots = {source.maker: source.facts.boot_id or source.engine for source in sources if source.is_monitor}
     seen: dict[str, list[str]] = {}
@@ -137,13 +137,13 @@ def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sam
 
 
 def _zero_ns(source: Source, timed: Sequence[Sample], start: RunStart) -> tuple[int | None, int | None]:
-    """Return the run's start on the monitor's monotonic clock, and its error; None if no clock can tell."""
+    """Return when the run started on the monitor's monotonic clock, and the error; None if no clock can tell."""
     if (started_ns := start.by_boot.get(source.facts.boot_id or "")) is not None:
         return started_ns, 0
     read = [sample for sample in timed if WALL_CLOCK in sample]
     if start.wall_ns is None or not read:
         return None, None
-    # The wall clock's leads during the run: their median places it, their spread shows changes of the clock.
+    # The wall clock's lead during the run: the median places the run, the spread shows changes of the clock.
     during = [
         sample
         for sample in read

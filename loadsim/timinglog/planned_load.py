@@ -1,4 +1,4 @@
-"""A plan's load: the number of tasks due in each of many equal parts of the run."""
+"""A plan's load: how many tasks are due in each of many equal parts of the run."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.documents import Count, at_least
 
 DAY_PARTS = 1440
-"""The number of parts per day with its night. Windows in round numbers begin and end at an edge of a part."""
+"""The number of parts per day with its night. Windows in round numbers begin and end at the edge of a part."""
 
 MOST_DAYS = 28
-"""Runs of more days have longer parts: a log has a number for each task and part."""
+"""Runs of more days have longer parts: a log stores a number for each task and part."""
 
 LEFT_OUT = ("SYNC", *WITHOUT_WINDOW, *SPANS)
-"""Tasks outside the plan. A log-on precedes it or follows a loss; the server decides how often users sync."""
+"""Tasks outside the plan. A log-on precedes it or follows a lost session; the server decides how often users sync."""
 
 
 LITTLE_MAIL = 0.9
-"""Results mention a received share of the published mail below this; without lists, Medium users receive a third."""
+"""Results mention a received share of the published mail below this. Without lists, Medium users get a third."""
 
 
 @closed
@@ -42,7 +42,7 @@ class PlannedLoad:
     def in_window(self, window_s: Window) -> dict[str, int]:
         """Return how often each task is due in [begin, end).
 
-        If an edge of the window cuts a part, the part counts in proportion; otherwise the number is exact.
+        If an edge of the window falls inside a part, that part counts in proportion; otherwise the number is exact.
         """
         return {
             task: round(self._before(counts, window_s.end_s) - self._before(counts, window_s.begin_s))
@@ -54,12 +54,13 @@ class PlannedLoad:
         return self.duration_s / max(map(len, self.tasks.values()), default=1)
 
     def cut_by(self, window_s: Window) -> bool:
-        """Return whether an edge of the window lies within a part."""
+        """Return whether an edge of the window falls inside a part."""
         parts = (at_s / self.part_s for at_s in window_s)
         return any(abs(part - round(part)) > 1e-6 for part in parts)
 
     def _before(self, counts: Sequence[int], at_s: float) -> Fraction:
-        """Return the number due before an instant, computed in whole microseconds: floats would miss edges of parts."""
+        """Return the number due before an instant. It is computed in microseconds: floats would miss the edges of
+        parts."""
         duration_us = round(self.duration_s * 1e6)
         at_us = min(max(round(at_s * 1e6), 0), duration_us)
         part, into = divmod(at_us * len(counts), duration_us)
@@ -67,5 +68,5 @@ class PlannedLoad:
 
 
 def received_of_published(share: float | None) -> str:
-    """Describe a received share: "34 % of the published mail"; "" if it is nearly the whole, or unknown."""
+    """Describe a received share: "34 % of the published mail"; "" if it is nearly all of it, or unknown."""
     return "" if share is None or share >= LITTLE_MAIL else f"{100 * share:.2g} % of the published mail"

@@ -1,6 +1,6 @@
-"""Reading timing logs of one or many engines; the records may exceed memory.
+"""Reading the timing logs of one or more engines; the records may exceed memory.
 
-`read_log` returns a `TimingLog`, on which merge, the score and the exports work. `writer` is the engines' counterpart;
+`read_log` returns a `TimingLog`, on which merging, scoring and exports work. `writer` is the engines' counterpart;
 `container` describes the bytes.
 """
 
@@ -27,18 +27,18 @@ from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.records import GIVEN_UP, KINDS, MAKERS, Records
 
 NEARLY_ALL = 0.95
-"""The share of the drain time that counts as the whole; compared clocks differ by far less."""
+"""The share of the drain time that counts as all of it; the clocks compared differ by far less."""
 
 WHOLE_RECORDS = 1 << 21
-"""The most records of a kind that stay in memory after their first use. More than that are read in parts each time."""
+"""The most records of a kind that stay in memory after their first use. Larger numbers are read in parts each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The place of a monitor's file on the time axis of a run.
+    """Where a monitor's file lies on a run's time axis.
 
-    `error_ms` bounds the error of the place, by the clocks: 0 for monotonic clocks of one machine; None if unknown.
-    `span_s` is the span of the whole file, in seconds from the common start.
+    `error_ms` bounds the error in this, going by the clocks: 0 for monotonic clocks on one machine; None if unknown.
+    `span_s` is the whole file's span, in seconds from the common start.
     """
 
     error_ms: float | None
@@ -48,11 +48,11 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One engine of a log, with its facts.
+    """One of a log's engines, with its facts.
 
-    It ran `users` users; `assignment` says which, None if unknown. `wall_clock_start` (ISO 8601) is the time of day at
-    the instant `epoch_ns` of the engine's clock. `monitor` is the place of a monitor's file on the time axis of the
-    merged log; None for other sources.
+    It ran `users` users; `assignment` says which, None if unknown. `wall_clock_start` (ISO 8601) is the time of day
+    when the engine's clock showed `epoch_ns`. `monitor` places a monitor's file on the merged log's time axis; None for
+    other sources.
     """
 
     run: str
@@ -68,7 +68,7 @@ class Source:
 
     @property
     def maker(self) -> tuple[str, ...]:
-        """The values of `MAKERS`, which the source's samples share."""
+        """The values of `MAKERS`, shared by all of the source's samples."""
         return self.client, self.engine, self.run
 
     @property
@@ -80,7 +80,8 @@ class Source:
     def watched_long_us(self) -> int | None:
         """The last instant, from the common start, after which the engine waited for the whole drain time.
 
-        Mail that was accepted by then had time to arrive. None if the engine did not wait, or does not say so."""
+        Mail accepted by then had time to arrive. None if the engine did not wait, or does not say so.
+        """
         facts = self.facts
         if facts.start_ns is None or facts.watched_until_ns is None or facts.drain_s is None:
             return None
@@ -105,7 +106,7 @@ class Source:
 
     @property
     def began_late_ms(self) -> float | None:
-        """The delay of the engine's start after the common start, by its own clock; None if unknown."""
+        """The time from the common start to the engine's own start, by its clock; None if unknown."""
         if self.facts.start_ns is None or self.facts.began_ns is None:
             return None
         return (self.facts.began_ns - self.facts.start_ns) / 1e6
@@ -117,12 +118,12 @@ class Source:
 
     @property
     def is_monitor(self) -> bool:
-        """True if this is a file of `loadsim monitor`, which is not part of the run, in a merged log."""
+        """True for a file from `loadsim monitor` in a merged log; it is not part of the run."""
         return self.monitor is not None
 
     @property
     def observes(self) -> bool:
-        """True if this is a client machine's own log, next to its engines' logs."""
+        """True for a client machine's own log, which exists alongside its engines' logs."""
         return not self.simulates and not self.is_monitor
 
 
@@ -130,9 +131,9 @@ class Source:
 class TimingLog:
     """The log of one engine, or of many if it is merged.
 
-    Instants are microseconds from the common start of the run (t = 0), or from the epoch of an engine that ended
-    before it. `streams` has the records by kind (the keys of `KINDS`), with a stream for each file. `damages` describes
-    the unreadable part of each file. `audit` is the run directory's, if it has one.
+    Instants are microseconds from the run's common start (t = 0), or from the epoch of an engine that ended before it.
+    `streams` has the records by kind (the keys of `KINDS`), with a stream for each file. `damages` describes the
+    unreadable part of each file. `audit` comes from the run directory, if it has one.
     """
 
     header: LogHeader
@@ -147,7 +148,7 @@ class TimingLog:
     def pieces(self, kind: str) -> Iterator[Columns]:
         """Yield the records of a kind in columns, file by file, in each engine's order.
 
-        Up to `WHOLE_RECORDS` records stay in memory for the next call; otherwise one piece at a time does.
+        Up to `WHOLE_RECORDS` records stay in memory for the next call; beyond that, only one piece at a time.
         """
         if kind in self._held:
             return map(replace, self._held[kind])  # without the converted columns
@@ -160,7 +161,7 @@ class TimingLog:
 
     @property
     def tasks(self) -> Records:
-        """All tasks in memory, in the order of `pieces`."""
+        """All tasks, held in memory, in the order of `pieces`."""
         return self._records("tasks")
 
     @property
@@ -176,7 +177,7 @@ class TimingLog:
 
     @property
     def monitor(self) -> str | None:
-        """The monitor's name if this is a monitor's file; None for logs of runs, even if they include monitors."""
+        """The monitor's name if this is a monitor's file; None for runs' logs, even if they include monitors."""
         return self.header.monitor
 
     def names(self, records: Records, name: str) -> NDArray[np.str_]:
@@ -184,7 +185,7 @@ class TimingLog:
 
 
 def read_log(path: Path) -> TimingLog:
-    """Read a timing log up to its last whole block. Raises `LogError` for other files, and for a damaged head."""
+    """Read a timing log up to its last whole block. Raises `LogError` for other files, or if the head is damaged."""
     return log_of(open_log(path))
 
 

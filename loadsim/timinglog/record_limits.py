@@ -1,4 +1,4 @@
-"""Limits of records and their names, checked when a log is opened.
+"""Limits for records and their names, checked when a log is opened.
 
 Within these limits, differences and sums in the analysis do not overflow.
 """
@@ -16,13 +16,13 @@ from loadsim.timinglog.documents import LONGEST_S, read_as
 from loadsim.timinglog.records import KINDS, NAMES, NEVER, RecordKind, Records
 
 MOST_US = 1 << 50
-"""The largest distance of an instant from its file's start: 35 years."""
+"""The furthest that an instant may be from its file's start: 35 years."""
 
 LONGEST_LATE_S = float(LONGEST_S)
-"""The greatest lateness of a task from one cause."""
+"""The longest that one cause can make a task late."""
 
 LONGEST_NAME = 1000
-"""The most characters in a name of the string table."""
+"""The most characters in a name in the string table."""
 
 MOST_CHARACTERS = 2**25
 """The most characters in all names together: numpy pads each name to the longest."""
@@ -31,7 +31,7 @@ MOST_NUMBERED = 2**16
 """The number of names that 16 bits can index; a writer uses one fewer."""
 
 _ENDED = np.isin(OUTCOMES, ("ok", GENERATOR, *FAILURES))
-"""True at the numbers of outcomes of tasks that started and ended."""
+"""True at the numbers of the outcomes of tasks that started and ended."""
 
 
 class WrongRecord(ValueError):
@@ -42,7 +42,7 @@ class WrongRecord(ValueError):
 
 
 def check_records(kind: RecordKind, payload: bytes, most: dict[str, int]) -> None:
-    """Check records. Raises `WrongRecord`. `most` keeps the highest number so far of each kind of name and of users."""
+    """Check records. Raises `WrongRecord`. `most` has the highest number so far of each kind of name, and of users."""
     records: Records = np.frombuffer(payload, kind.plain)
     for field in (*NAMES, "user"):
         if field in (records.dtype.names or ()):
@@ -52,7 +52,7 @@ def check_records(kind: RecordKind, payload: bytes, most: dict[str, int]) -> Non
 
 def _tasks(records: Records) -> None:
     _codes("outcome", records["outcome"], OUTCOMES)
-    # Copies: numpy takes several times as long for unaligned fields.
+    # Copies: numpy takes several times as long with unaligned fields.
     due_us, started_us, ended_us = (records[field].copy() for field in ("scheduled_us", "started_us", "ended_us"))
     never, endless = started_us == NEVER, ended_us == NEVER
     some_never, some_endless = never.any(), endless.any()
@@ -110,7 +110,7 @@ def _instant(at_us: np.int64) -> str:
 
 
 def check_names(name: str, names: Any) -> None:
-    """Raise `LogError`, with the file's name, for names that are not texts, too many, or too long."""
+    """Raise `LogError`, naming the file, if names are not texts, are too many, or are too long."""
     read_as(tuple[str, ...], names, f"{name}: names")
     if len(names) > MOST_NUMBERED:
         raise LogError(f"{name}: names: expected at most {MOST_NUMBERED}, found {len(names)}")

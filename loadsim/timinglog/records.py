@@ -1,6 +1,6 @@
 """The records of a timing log as fixed-width numpy types.
 
-Instants are whole microseconds: in a file, from the log's own epoch; after reading, from the run's common start (LOGONs
+Instants are whole microseconds: in a file, from the log's own epoch; once read, from the run's common start (LOGONs
 come before it). Names (task, profile, protocol, error, folder, command) are indices into the log's string table, whose
 entry 0 is the empty string. All numbers are little-endian.
 """
@@ -68,13 +68,13 @@ COMMAND = np.dtype(
         ("outcome", "u1"),
     ]
 )
-"""One protocol command: the sub-timing of a task."""
+"""One protocol command, which is a part of a task."""
 
 GIVEN_UP = "given up"
-"""The end of an engine without which the run continued: the rest of its users' work is lost."""
+"""The end of an engine that the run did without: the rest of its users' work is lost."""
 
 MAKERS = ("client", "engine", "run")
-"""Fields that identify the maker of a record. Each engine of a run writes one log."""
+"""Fields that identify a record's maker. Each engine of a run writes one log."""
 
 
 def _named(record: np.dtype[np.void]) -> np.dtype[np.void]:
@@ -86,12 +86,12 @@ NAMED_TASK, NAMED_MAIL, NAMED_COMMAND = _named(TASK), _named(MAIL), _named(COMMA
 
 INSTANTS = ("scheduled_us", "started_us", "ended_us", "at_us")
 NAMES = ("task", "profile", "protocol", "error", "folder", "command", *MAKERS)
-"""The fields, in all records, that are instants, and those that are indices of names."""
+"""The fields, across all records, that are instants, and those that are indices of names."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordKind:
-    """A kind of record: the number of its kind of block, and its type in a file (`plain`) and with makers (`named`)."""
+    """A kind of record: its block kind's number, and its type in a file (`plain`) and with makers (`named`)."""
 
     number: int
     plain: np.dtype[np.void]

@@ -26,10 +26,10 @@ MOST_NAMES = 65_535
 """The most names in a log: one fewer than 16 bits can index."""
 
 OTHER = "other"
-"""The name that stands for all names beyond a full string table."""
+"""The name that stands for all names that no longer fit into the string table."""
 
 MOST_ERRORS = 1000
-"""The most kinds of error in a log. Servers may influence their names, and other names need room, too."""
+"""The most kinds of error in a log. Servers may influence their names, and room must be left for other names."""
 
 _U32 = 0xFFFF_FFFF
 _pack_task = struct.Struct("<qqqfffIIHHHHB").pack
@@ -38,7 +38,7 @@ _pack_command = struct.Struct("<qIIIIHB").pack
 
 
 class _StringTable(dict[str, int]):
-    """The numbers of names. A new name gets the next number, or the number of `OTHER` if none is left."""
+    """Numbers names. A new name gets the next number, or the number of `OTHER` if none is left."""
 
     def __init__(self) -> None:
         super().__init__({"": 0, OTHER: 1})
@@ -139,7 +139,7 @@ class TimingLogWriter:
         self._facts.append(dict(facts))
 
     def health(self, sample: Mapping[str, Any]) -> None:
-        """Add a health sample. If it has `at_ns`, the reader adds `at_s`, seconds from the common start."""
+        """Add a health sample. If it has `at_ns`, the reader adds `at_s`, in seconds from the common start."""
         self._health.append(dict(sample))
 
     def flush(self) -> str | None:
@@ -150,7 +150,7 @@ class TimingLogWriter:
     def gather(self) -> None:
         """Turn the records so far into blocks, without I/O. Runs in the thread that adds records."""
         blocks = bytearray()
-        # Names come first: wherever a log is cut off, it has the names of all its records.
+        # Names come first: wherever a log is cut off, it has the names for all its records.
         if self._names.new:
             blocks += container.encode_json(container.STRINGS, self._names.new)
             self._names.new = []
@@ -168,7 +168,7 @@ class TimingLogWriter:
             self._unwritten.append(blocks)
 
     def write(self) -> str | None:
-        """Write the blocks; return None, or the failure if some were not written (a full disk, for example).
+        """Write the blocks. Return None, or the failure if some could not be written (on a full disk, for example).
 
         Unwritten bytes stay in memory for the next call: while the process runs, no record is lost and the file stays
         intact. Any thread may call this; one writes at a time.
