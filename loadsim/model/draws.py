@@ -1,7 +1,7 @@
 """Addressed randomness: each draw is a keyed hash of its address (seed, user, stream, index).
 
-With a stateful generator, the actions of a user would depend on the other users of the process. A hash has no state:
-the same address gives the same number on every machine, in any order, with any version of any library.
+With a stateful generator, a user's actions would depend on the other users in the process. A hash has no state: the
+same address gives the same number on every machine, in any order, with any version of any library.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 _TO_UNIT = 2.0**-53
-_number = int.from_bytes  # the most significant byte first
+_number = int.from_bytes  # most significant byte first
 
 _LN_2 = 0.6931471805599453
 _ODD_INVERSES = tuple(1 / odd for odd in range(23, 0, -2))
-"""1/23, 1/21, ... 1: as many terms of the series of artanh as `exponential` needs for the precision of a float."""
+"""1/23, 1/21, ... 1: as many terms of the artanh series as `exponential` needs for the precision of a float."""
 
 
 def draw(seed: int, user: int, stream: str, index: int | str) -> float:
     """Return a uniform number in [0, 1) that depends only on its arguments.
 
-    `index` counts the user's draws of one stream, or names the message that the draw concerns.
+    `index` counts the user's draws from one stream, or names the message that the draw is about.
     """
     digest = blake2b(f"{seed}/{user}/{stream}/{index}".encode(), digest_size=8).digest()
     return (_number(digest) >> 11) * _TO_UNIT
@@ -34,15 +34,15 @@ def pick(u: float, count: int) -> int:
 
 
 def weighted(u: float, cumulative: Sequence[float]) -> int:
-    """Turn a uniform number into an index, by the running sums of the indices' chances (the last is the total)."""
+    """Turn a uniform number into an index, given the running sums of the indices' chances (the last is the total)."""
     return min(bisect_right(cumulative, u * cumulative[-1]), len(cumulative) - 1)
 
 
 def exponential(u: float) -> float:
     """Turn a uniform number in [0, 1) into an exponentially distributed one of mean 1: -ln(1 - u).
 
-    It only adds, multiplies and divides, which all machines round alike. The logarithms of C libraries differ in the
-    last bit, which would change due times and the plan's digest.
+    It only adds, multiplies and divides, which all machines round alike. C libraries' logarithms differ in the last
+    bit, which would change due times and the plan's digest.
     """
     mantissa, exponent = math.frexp(1 - u)
     if mantissa < 0.7071067811865476:

@@ -21,10 +21,10 @@ from loadsim.documents.json_values import INLINE, OPTIONAL
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 
 NO_CRITERION = {"no_criterion": True}
-"""Metadata of a field that no criterion may name: the scenario decides it, or it explains another figure."""
+"""Metadata of a field that no criterion may name: the scenario determines it, or it explains another figure."""
 
 OF_PLAN = {"of_plan": True}
-"""Metadata of a field that a closed loop lacks: it compares the run with its plan."""
+"""Metadata of a field that compares the run with its plan, so a closed loop does not have it."""
 
 OF_CLOSED_LOOP = {"of_closed_loop": True}
 """Metadata of a field that only a closed loop has."""
@@ -33,12 +33,12 @@ RESPONSE = {"inline": "response_"} | OF_PLAN
 """Metadata of an inline field; this prefix precedes the names of its fields."""
 
 Bounds = tuple[float, float]
-"""The lower and the upper end of an interval in ms."""
+"""The lower and upper ends of an interval in ms."""
 
 
 class NoInterval(StrEnum):
-    """Why a percentile has no interval: too short a window, too few hits, a block without hits, times that are
-    correlated over more than a block, an end beyond all hits, or no hits in the window."""
+    """Why a percentile has no interval: the window is too short, there are too few hits or none, a block has none,
+    times are correlated over more than a block, or an end lies beyond all hits."""
 
     SHORT_WINDOW = "short-window"
     FEW_HITS = "few-hits"
@@ -71,7 +71,7 @@ class Percentiles:
 class Times(Percentiles):
     """Statistics of times in milliseconds; all None without samples.
 
-    With infinite samples, percentiles may be infinite, the mean is, and the deviation is None.
+    If there are infinite samples, the mean is infinite, percentiles may be, and the deviation is None.
     """
 
     mean_ms: float | None = None
@@ -91,7 +91,7 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFigures:
-    """One task of one driver in the window. Both scores consist of the 95th percentiles."""
+    """The figures for one of a driver's tasks in the window. Both scores are made of the 95th percentiles."""
 
     task: str
     weight: float = field(metadata=NO_CRITERION)
@@ -103,14 +103,14 @@ class TaskFigures:
     """Service times of the hits."""
     interval_ms: Bounds | None = None
     no_interval: NoInterval | None = None
-    """The 95 % interval of `p95_ms` within this run; else [why there is
+    """The 95 % interval of `p95_ms` within this run, or else [why there is
     none](../explanation/measurement.md#intervals)."""
     response: Percentiles = field(metadata=RESPONSE)
     """Response times, from the due time, of all tasks that were due; infinite if a task failed or was not done."""
     planned: int = field(metadata=OF_PLAN)
     attempted: int = field(metadata=OF_PLAN)
     attempted_share: float | None = field(metadata=OF_PLAN)
-    """Tasks that were due; tasks that started, all but `skipped`; their share."""
+    """Tasks that were due; tasks that started, which are all but `skipped`; their share."""
     done: int
     done_share: float | None = field(metadata=OF_PLAN)
     failed_share: float | None
@@ -155,7 +155,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFigures:
-    """The figures of one driver: tasks by descending weight. Times of two drivers are never mixed."""
+    """One driver's figures: tasks by descending weight. Times from two drivers are never mixed."""
 
     score_ms: float | None = field(metadata=OF_PLAN)
     response_score_ms: float | None = field(metadata=OF_PLAN)
@@ -165,7 +165,7 @@ class DriverFigures:
     users: float = field(metadata=NO_CRITERION)
     covers: Coverage
     tasks: Sequence[TaskFigures]
-    """For each driver, as those of the run."""
+    """For each driver, as for the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class CommandFigures:
     failed: float
     """Name; successes; others."""
     took: Times = field(metadata=INLINE)
-    """Times of the successful ones."""
+    """Times of successful commands."""
 
 
 _COUNTS = ("planned", "attempted", "done", "failed", "generator_failed", "unfinished", "skipped")
@@ -183,7 +183,7 @@ _COUNTS = ("planned", "attempted", "done", "failed", "generator_failed", "unfini
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Tasks of all drivers together. Shares are of planned tasks, None without any."""
+    """Tasks of all drivers together. Shares are of planned tasks, None if there are none."""
 
     planned: int = field(metadata=OF_PLAN)
     """Tasks due in the window, without LOGON and LOGOFF."""
@@ -204,7 +204,7 @@ class Totals:
 
     @classmethod
     def of(cls, drivers: Mapping[str, DriverFigures], name: str | None = None, *, stress: bool = False) -> Totals:
-        """Return the totals of the tasks that have a window, or of those with a name."""
+        """Return the totals for the tasks that have a window, or for those with a given name."""
         tasks = [task for driver in drivers.values() for task in driver.tasks]
         tasks = [task for task in tasks if (task.windowed if name is None else task.task == name)]
         counts = {name: sum(getattr(task, name) for task in tasks) for name in _COUNTS}
@@ -242,7 +242,7 @@ class Day:
 class TaskLoad:
     planned: int
     made: int
-    """Tasks of this name that the plan has in the window; tasks that users started."""
+    """Tasks with this name that the plan has in the window; tasks that users started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,11 +250,11 @@ class Load:
     planned: int = field(metadata=NO_CRITERION)
     """Tasks that the plan has in the window, without LOGON, SYNC and LOGOFF."""
     made: int = field(metadata=NO_CRITERION)
-    """Tasks in the window that users started, without these three and failures of the generator. Each task counts up to
-    105 % of its plan, rounded down."""
+    """Tasks that users started in the window, without these three and without failures of the generator. Each task
+    counts up to 105 % of its plan, rounded down."""
     share: float | None
-    """`made` divided by `planned`; above 1 if the server delivered more mail than was sent, or if mailboxes were not
-    as planned."""
+    """`made` divided by `planned`; above 1 if the server delivered more mail than was sent, or if mailboxes were not as
+    planned."""
     tasks: Mapping[str, TaskLoad] = field(metadata=NO_CRITERION)
 
 
@@ -263,7 +263,7 @@ class Delivery:
     """Delivery of the messages accepted in a window, counted per recipient."""
 
     accepted: float
-    """Messages that the server accepted in the window, for each recipient."""
+    """Messages that the server accepted in the window, counted per recipient."""
     delivered: float
     """Accepted messages that their recipients have seen."""
     found: float
@@ -275,14 +275,15 @@ class Delivery:
     neither delivered nor undelivered."""
     early: float
     earliest_ms: float | None
-    """Messages that appeared before they were accepted, because of the server or of clocks: they count as 0 ms; the
-    largest such difference, or `null`."""
+    """Messages that appeared before they were accepted, because of the server or clock differences: they count as 0 ms;
+    the largest such difference, or `null`."""
     clock_error_ms: float | None
-    """The largest error of a delivery time from two machines' clocks; 0 on one; `null` if not compared."""
+    """The largest error in a delivery time due to two machines' clocks; 0 with one machine; `null` if not compared."""
     undelivered_at_end: float
     """Accepted messages of the whole run that did not arrive by its end."""
     duplicates: float
-    """In the whole run: copies beyond the first, also of stored messages, and copies in the mailbox of another user."""
+    """In the whole run: copies beyond the first, including those of stored messages, and copies in another user's
+    mailbox."""
     missing: float | None
     """In the whole run: stored messages found missing, or without a part or flag ([what must be
     there](tasks.md#what-must-be-there)); `null` if, without an audit, `unlisted` is above 1 % of what was stored."""
@@ -290,12 +291,12 @@ class Delivery:
     """In the whole run: stored messages that their users did not list again before its end, and accepted ones whose
     recipients could not look; they may be there."""
     altered: float
-    """In the whole run: messages of which users fetched a text or file that has other bytes than were sent."""
+    """In the whole run: messages of which users fetched a text or file with bytes other than those sent."""
     left_out: float
-    """In the whole run: copies for senders of lists that they are on, if none got one; they count nowhere else."""
+    """In the whole run: copies for senders who are on the lists they used, if none got one; they count nowhere else."""
     took: Times = field(metadata=INLINE)
-    """Times from acceptance until the recipient first saw the message, over `accepted` without `unwatched`; infinite
-    for undelivered messages."""
+    """Times from acceptance until the recipient first saw the message, for `accepted` without `unwatched`; infinite for
+    undelivered messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,12 +304,12 @@ class Throughput:
     tasks_per_s: float
     messages_per_s: float
     deliveries_per_s: float
-    """Successful tasks; accepted messages, each once; deliveries, for each recipient."""
+    """Successful tasks; accepted messages, each counted once; deliveries, counted per recipient."""
     by_task: Mapping[str, float]
     commands: Mapping[str, float]
     """Successful tasks by name; successful commands by `IMAP`, `SMTP` and `MAPI`, if there are any."""
     silent_activities: int
-    """Activities of users who had nothing to do, in the whole run."""
+    """Activities, in the whole run, of users who had nothing to do."""
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -316,7 +317,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Companions:
-    """Counts of the whole run, from the engines that survived to report them."""
+    """Counts for the whole run, from the engines that survived to report them."""
 
     count: float
     log_ons: float
@@ -334,12 +335,12 @@ class Companions:
 @dataclass(frozen=True, slots=True)
 class Sessions:
     sessions_lost: float | None
-    """Sessions that broke in the whole run, including those of companions, except those that loadsim ended; `null` if
-    an engine died."""
+    """Sessions that broke in the whole run, including companions', but not those that loadsim ended; `null` if an
+    engine died."""
     sessions_restored: float | None
     """Lost sessions after which the user logged on again."""
     lost_users: float
-    """Users of engines that died, were given up or have no log, and users whom an engine gave up."""
+    """Users of engines that died, were given up or have no log, and users that an engine gave up."""
     users_without_session: float
     """Users of the other engines without a session at the end of the last day."""
     down_share: float | None
@@ -356,8 +357,8 @@ class Lateness:
     busy: float | None
     down: float | None
     generator: float | None
-    """The 95th percentile of the time by which the window's tasks started late because the user was busy, the session
-    was down, or loadsim was late; `null` in stress mode."""
+    """The 95th percentile of how late the window's tasks started because the user was busy, the session was down, or
+    loadsim was late; `null` in stress mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +368,7 @@ class GeneratorFigures:
     lag_p50_ms: float | None
     lag_p99_ms: float | None
     lag_max_ms: float | None
-    """The event loop's lag in the window, by a 100 Hz timer, of the worst engine."""
+    """The worst engine's event-loop lag in the window, by a 100 Hz timer."""
     lag_limit_ms: float | None = field(metadata=NO_CRITERION)
     lateness_limit_ms: float | None = field(metadata=NO_CRITERION)
     """The limits of `lag_p99_ms` and `lateness_p95_ms.generator`, or `null`."""
@@ -377,7 +378,7 @@ class GeneratorFigures:
     open_files: float | None
     gc_max_ms: float | None
     clock_steps: float | None
-    """The most memory, files, and longest garbage collection of an engine; how often the wall clock was set."""
+    """The most memory, open files, and longest garbage collection of an engine; how often the wall clock was set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,19 +388,19 @@ class MachineHealth:
     cpu_share: float | None = None
     stolen_share: float | None = None
     engines_share: float | None = None
-    """The machine; its cores; means of the shares that were busy, stolen, and taken by loadsim's engines."""
+    """The machine; its cores; the mean shares that were busy, stolen, and taken by loadsim's engines."""
     memory_available_bytes: int | None = None
     segments_sent: int = 0
     segments_sent_again: int = 0
-    """The least memory available; sums of TCP segments."""
+    """The least available memory; totals of TCP segments."""
     server_here: bool | None = None
     shares_cpus: bool | None = None
     pinned: bool = False
     generator_cores: int | None = None
-    """True if the server under test runs on it; if it runs on cores of the generator; if both have separate cores; the
+    """True if the server under test runs on it; if it runs on the generator's cores; if each has its own cores; the
     most cores that engines may use."""
     unobserved_s: tuple[tuple[float, float], ...] = ()
-    """Begin and end of each gap above 5 s between its samples while its engines took theirs."""
+    """Start and end of each gap above 5 s between its samples while its engines were taking theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,12 +412,11 @@ class ClientFigures:
     """Name; users; engines with a log; lost users."""
     start_late_ms: float | None = None
     start_error_ms: float | None = None
-    """Start delay of its last engine by the controller's clock, and its uncertainty; `null` if that clock was not
-    read."""
+    """The last engine's start delay by the controller's clock, and its uncertainty; `null` if it was not read."""
     lag_p99_ms: float | None = None
     cpu_share: float | None = None
     lateness_p95_ms: float | None = None
-    """As above, of this machine alone."""
+    """As above, for this machine alone."""
     validity: str = "valid"
     """Judged only by its lost users, its internal failures and the generator's limits."""
 
@@ -426,7 +426,7 @@ class ClientFigures:
 
 @dataclass(frozen=True, slots=True)
 class ProbeStatistics:
-    """A figure of a probe over the window, in the figure's unit.
+    """A probe's figure over the window, in the figure's unit.
 
     A probe that fails while the server is overloaded would show only its quiet times after a long gap.
     """
@@ -444,14 +444,14 @@ class ProbeStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of a machine over the window: the figure of a probe that was nearest to full."""
+    """A machine's resource over the window: the probe figure that came nearest to full."""
 
     name: str
     machine: str | None
     server_here: bool | None
     probe: str
     figure: str
-    """The resource, its machine, if the server is there (`null`: unknown), probe and figure."""
+    """The resource, its machine, whether the server is there (`null`: unknown), probe and figure."""
     mean: float | None
     p95: float | None
     """Over the window, as shares of what counts as full."""
@@ -472,8 +472,8 @@ class Figures:
     """The run's ID; the scenario; `canonical` or `stress`."""
     score_ms: float | None = field(metadata=OF_PLAN)
     response_score_ms: float | None = field(metadata=OF_PLAN)
-    """Score and response score; `null` with several drivers, in stress mode, and if no scored task has a hit, for the
-    latter if none was due."""
+    """Score and response score; `null` with several drivers, in stress mode, and if no scored task has a hit (for the
+    response score, if none was due)."""
     score_interval_ms: Bounds | None
     """The score's 95 % interval within this run, `[from, to]`, if all scored tasks have one; it holds for slow spells
     with a correlation time of at most a 300th of the window."""
@@ -483,19 +483,19 @@ class Figures:
     clients: int = field(metadata=NO_CRITERION)
     engines: float = field(metadata=NO_CRITERION)
     window_s: Window
-    """Simulated users, machines, load-generating processes; begin and end of the window."""
+    """Simulated users, machines, load-generating processes; start and end of the window."""
     plan_digest: str | None
     """SHA-256 of what the users were to do."""
     server: str | None
     embedded: bool
     submission: str | None
-    """The server, true for the embedded one, and `client.submission` (null if no user submits by SMTP)."""
+    """The server; whether it is the embedded one; `client.submission` (null if no user submits by SMTP)."""
     day: Day = field(metadata=INLINE)
     load_equivalent_users: float | None = field(metadata=NO_CRITERION)
-    """Users times 8 h divided by `day_s`, times `window_factor`, times `load.share` if below 1, as a whole number. In
-    tasks only: sessions and mailboxes do not scale. `null` in stress mode."""
+    """Users times 8 h divided by `day_s`, times `window_factor`, times `load.share` if below 1, as a whole number. This
+    applies to tasks only: sessions and mailboxes do not scale. `null` in stress mode."""
     received_share: float | None = field(metadata=NO_CRITERION)
-    """Mail that users receive in the plan divided by that of the published load; `null` if unknown."""
+    """Mail that users receive in the plan, divided by the mail in the published load; `null` if unknown."""
     offered_per_s: float | None = field(metadata=OF_PLAN)
     """Tasks due in the window, per second; `null` in stress mode."""
     tasks_per_s: float
@@ -504,33 +504,35 @@ class Figures:
     sessions: Sessions = field(metadata=INLINE)
     log_ons: float
     logon_failed_share: float | None
-    """`LOGON` tasks of the whole run; the share that was refused, lost or timed out."""
+    """`LOGON` tasks in the whole run; the share that was refused, lost or timed out."""
     unserved_users: float | None = field(metadata=OF_PLAN)
     unserved_share: float | None = field(metadata=OF_PLAN)
-    """[Users without usable service](../explanation/verdicts.md#users-without-usable-service), and their larger share
-    of those with scored tasks, or with mail, in three sixtieths of the window or more; `null` in stress mode."""
+    """[Users without usable service](../explanation/verdicts.md#users-without-usable-service) in three sixtieths of the
+    window or more, and the larger of their shares of users with scored tasks and of users with mail; `null` in stress
+    mode."""
     inbox: InboxFigures | None = field(metadata=OF_PLAN)
-    """Processing of Inboxes; `null` with several drivers, in stress mode, and if no Inbox had unread mail."""
+    """Inbox processing; `null` with several drivers, in stress mode, and if no Inbox had unread mail."""
     covers: Coverage | None
     """Tasks in the score; `null` with several drivers."""
     tasks: Sequence[TaskFigures]
     """The score table; empty with several drivers."""
     by_protocol: Mapping[str, DriverFigures]
     load: Load | None = field(metadata=OF_PLAN)
-    """[The plan's load](../explanation/measurement.md#the-load-that-was-asked-for) and that made; `null` in
-    stress mode, without the plan's load, and for a window below 20 of its parts, 1,440 a day, that cuts some."""
+    """[The planned load](../explanation/measurement.md#the-load-that-was-asked-for) and the load actually made; `null`
+    in stress mode, without a planned load, and if the window is shorter than 20 of its parts (1,440 a day) and cuts
+    some."""
     delivery: Delivery
     lateness_p95_ms: Lateness = field(metadata=OF_PLAN)
     throughput: Throughput | None = field(metadata=OF_CLOSED_LOOP)
-    """In stress mode, else `null`."""
+    """In stress mode, otherwise `null`."""
     generator: GeneratorFigures
     machines: Sequence[MachineHealth]
     """Each watched machine."""
     per_client: Sequence[ClientFigures]
-    """Each client machine of several."""
+    """Each client machine, if there are several."""
     probes: Mapping[str, Mapping[str, ProbeStatistics]] | None = field(default=None, metadata=OPTIONAL)
     resources: Sequence[Resource] | None = field(default=None, metadata=OPTIONAL)
-    """With the probe [`host`](probes.md#host): [resources](probes.md#resources), the nearest to saturation first."""
+    """With the probe [`host`](probes.md#host): [resources](probes.md#resources), the most saturated first."""
     commands: Sequence[CommandFigures] | None = field(default=None, metadata=OPTIONAL | NO_CRITERION)
     """With `--commands`: commands that started in the window."""
 
@@ -541,5 +543,5 @@ class Figures:
 
     @property
     def generator_counts(self) -> bool:
-        """True if the generator's limits make a run invalid; with the embedded server or a closed loop, they warn."""
+        """True if the generator's limits can make a run invalid; with an embedded server or closed loop, they warn."""
         return not (self.embedded or self.stress)

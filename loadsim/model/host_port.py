@@ -1,4 +1,4 @@
-"""The syntax of addresses on the command line: HOST:PORT, where either may have a default."""
+"""The syntax of addresses on the command line: HOST:PORT, where either part may have a default."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ADDRESS = re.compile(
 
 
 def host_and_port(text: str, host: str | None = None, port: int | None = None) -> tuple[str, int]:
-    """Read `HOST:PORT`, `HOST`, `:PORT` or `PORT`, with an IPv6 address in brackets; return the host without them.
+    """Read `HOST:PORT`, `HOST`, `:PORT` or `PORT`, with brackets around an IPv6 address; return the host without them.
 
-    `host` and `port` are the defaults; a part without one is required. Raises `ValueError`, whose text may be empty: a
-    hint for the end of an error message.
+    `host` and `port` are the defaults; a part without a default is required. Raises `ValueError`, whose text, which may
+    be empty, is a hint for the end of an error message.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or not text:
@@ -34,7 +34,7 @@ def host_and_port(text: str, host: str | None = None, port: int | None = None) -
 
 
 def bracketed(host: str) -> str:
-    """Return a host as written before a port: an IPv6 address gets brackets."""
+    """Return a host as it is written before a port: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 

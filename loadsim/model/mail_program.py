@@ -1,4 +1,4 @@
-"""A mail program: the requests that list, read and watch a user's mail, as `programs/*.yaml` states them."""
+"""A mail program: the requests with which it lists, reads and watches a user's mail, as stated in `programs/*.yaml`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
 """The kinds of sessions: one from log-on to log-off, or one per view (a task, or a look for new mail)."""
 
 SEQUENTIAL, PIPELINING = SUBMISSIONS = ("sequential", "pipelining")
-"""The ways to submit: one command at a time, as most mail programs do, or all commands of a message together."""
+"""The ways to submit: one command at a time, as most mail programs do, or all of a message's commands together."""
 
 MOST_CONNECTIONS = 20
 """The most simultaneous connections of a mail program. Dovecot allows 10 per user (`mail_max_userip_connections`)."""
@@ -30,13 +30,13 @@ WHOLE_MESSAGE = "BODY.PEEK[]"
 """The item that fetches a whole message, and leaves it unread (RFC 9051 section 6.4.5)."""
 
 PARTS = "parts"
-"""The value for a program that fetches a message's structure, and then the parts that it shows."""
+"""The value for a program that fetches a message's structure first, and then the parts that it shows."""
 
 SHORTEST_POLL_S = 0.1
 """The shortest interval between looks for new mail: a shorter one would leave users no time for anything else."""
 
 _PLAIN_ITEMS = ("UID", "FLAGS", "RFC822.SIZE", "INTERNALDATE", "ENVELOPE", "BODYSTRUCTURE", "MODSEQ")
-"""Items of a FETCH without arguments. MODSEQ is sent only to servers with CONDSTORE (RFC 7162)."""
+"""FETCH items without arguments. MODSEQ is sent only to servers with CONDSTORE (RFC 7162)."""
 
 _FIELDS = re.compile(r"BODY\.PEEK\[HEADER\.FIELDS \(([!-9;-~]{1,100}(?: [!-9;-~]{1,100})*)\)\]")
 _ITEM = re.compile(rf"{_FIELDS.pattern}|\S+")
@@ -46,7 +46,7 @@ _NEEDED_FIELDS = frozenset(("from", "to", "subject", "message-id"))
 
 
 def field_names(item: str) -> tuple[str, ...]:
-    """Return the names in an item `BODY.PEEK[HEADER.FIELDS (...)]`; none for another item."""
+    """Return the names in an item `BODY.PEEK[HEADER.FIELDS (...)]`; none for any other item."""
     match = _FIELDS.fullmatch(item)
     return tuple(match[1].split(" ")) if match else ()
 
@@ -107,11 +107,12 @@ class MailProgram:
     """Items of the FETCH that lists messages: UID and FLAGS, ENVELOPE or the header fields From, To, Subject and
     Message-ID, and others."""
     flags: Annotated[tuple[str, ...], Reads(_flags, "no, text")] = field(default=(), metadata={"key": "header_cache"})
-    """Items that update cached headers, FLAGS or UID FLAGS; only headers not in the cache are listed. Default: no."""
+    """Items that update cached headers, FLAGS or UID FLAGS; only headers that are not in the cache are listed. Default:
+    no."""
     message_items: Annotated[tuple[str, ...], Reads(_message_items, f"{PARTS}, text")] = field(
         default=(), metadata={"key": "message"}
     )
-    """Items that fetch a whole message, including `BODY.PEEK[]`; `parts`: the structure, then the parts that are shown.
+    """Items that fetch a whole message, including `BODY.PEEK[]`; `parts`: the structure first, then the parts shown.
     Default: parts."""
     prefetch: Switch = False
     """Fetch new messages when they are listed; requires items in `message`."""
@@ -160,7 +161,7 @@ def program_names(programs: Sequence[MailProgram]) -> str:
 
 
 def driver_name(protocol: str, program: MailProgram, companions: Sequence[MailProgram] = ()) -> str:
-    """Return the name in results of a driver with a user's programs; the default program alone adds nothing to it."""
+    """Return a driver's name in results, with the user's programs unless there is only the default one."""
     return (
         protocol
         if program == OUTLOOK_LIKE and not companions
@@ -169,7 +170,7 @@ def driver_name(protocol: str, program: MailProgram, companions: Sequence[MailPr
 
 
 def load_program(reference: str, relative_to: Path | None = None) -> MailProgram:
-    """Read a program by its shipped name, or its path relative to `relative_to`. Raises `ConfigError`."""
+    """Read a program from its shipped name, or from a path relative to `relative_to`. Raises `ConfigError`."""
     place = located("programs", reference, relative_to)
     return (_shipped if reference in known("programs") else _load)(*place)
 
@@ -183,4 +184,4 @@ def _load(path: Path, name: str) -> MailProgram:
 
 
 _shipped = cache(_load)
-"""`_load` with a cache: shipped programs do not change while loadsim runs."""
+"""`_load` with a cache: shipped programs do not change while loadsim is running."""

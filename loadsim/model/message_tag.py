@@ -1,6 +1,6 @@
 """The `X-LoadSim` header, which identifies loadsim's messages: run, sender, id, time, digest of the body.
 
-Delivery times and the audit of lost, duplicated and altered mail rely on it. Messages without this header are never
+Delivery times, and the audit of lost, duplicated and altered mail, rely on it. Messages without this header are never
 changed or deleted.
 """
 
@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 HEADER = "X-LoadSim"
 NEW_MAIL = "n"
-"""The first letter of the ids of new messages only."""
+"""The first letter of new messages' ids, and of no others."""
 
 ANSWER = "r"
-"""The first letter of the ids of answers."""
+"""The first letter of answers' ids."""
 
 INITIAL = "i"
-"""The first letter of the ids of the start state."""
+"""The first letter of ids in the start state."""
 
 INITIAL_RUN = "initial"
-"""The run named in messages of the start state, which outlast runs."""
+"""The run named in start-state messages, which outlast runs."""
 
 AUTOMATIC_REPLY = "automatic reply"
 """The name for automatic replies to loadsim's messages, in place of a delivery report's status."""
@@ -38,7 +38,7 @@ _TWO_DIGITS = [high + low for high in _DIGITS for low in _DIGITS]
 
 
 def body_digest(body: bytes | bytearray) -> str:
-    """Return the first 64 bits of a body's SHA-256, in hexadecimal; the body is all after the header's empty line."""
+    """Return the first 64 bits of a body's SHA-256, in hexadecimal. The body begins after the header's empty line."""
     return sha256(body).hexdigest()[:16]
 
 
@@ -61,12 +61,12 @@ def answer_id(sender: int, parent: str, kind: str) -> str:
 
 
 def initial_id(user: int, folder: str, index: int) -> str:
-    """Return the id of a message of the start state, unique across mailboxes and folders: 80 bits of BLAKE2b."""
+    """Return the id of a start-state message, unique across mailboxes and folders: 80 bits of BLAKE2b."""
     return INITIAL + _short(f"{user}/{folder}/{index}")
 
 
 def _short(name: str) -> str:
-    """Return 80 bits of BLAKE2b in base 32 (RFC 4648 section 6), in lower case. `base64` takes twice as long."""
+    """Return 80 bits of BLAKE2b in base 32 (RFC 4648 section 6), in lower case. `base64` would take twice as long."""
     number = int.from_bytes(blake2b(name.encode(), digest_size=10).digest())
     return "".join([_TWO_DIGITS[number >> shift & 1023] for shift in range(70, -1, -10)])
 
@@ -74,7 +74,7 @@ def _short(name: str) -> str:
 class MessageTag(NamedTuple):
     """The value of an `X-LoadSim` header.
 
-    `sender` is the user's number, `sent_us` wall-clock microseconds since 1970, `body` the digest of the body.
+    `sender` is the user's number, `sent_us` wall-clock microseconds since 1970, `body` the body's digest.
     """
 
     run: str
@@ -113,7 +113,7 @@ class MessageTag(NamedTuple):
 
 
 def vouched(tag: MessageTag, sender: str, message_id: str, domain: str) -> bool:
-    """Return whether From and Message-ID are those that loadsim gives to this tag in this domain."""
+    """Return whether From and Message-ID are those that loadsim would give a message with this tag in this domain."""
     expected = f"<{tag.id}.{tag.run}@{domain}>"
     return sender.rpartition("@")[2].lower() == domain and message_id.strip().lower() == expected.lower()
 
@@ -122,13 +122,13 @@ _OWN_ID = re.compile(r"<(?:[nc]\d+\.\d+|[ri][a-z2-7]{16})\.([A-Za-z0-9-]+)@([^@<
 
 
 def run_named(message_id: str, domain: str) -> str | None:
-    """Return the run that a Message-ID names if it is loadsim's, or None."""
+    """Return the run that a Message-ID names if it is one of loadsim's, or None."""
     match = _OWN_ID.fullmatch(message_id.strip())
     return match[1] if match and match[2].lower() == domain else None
 
 
 def _number(digits: str, least: int, limit: int) -> int:
-    """Read a number from `least` to below `limit`. Raises `ValueError`."""
+    """Read a number of at least `least` and below `limit`. Raises `ValueError`."""
     number = int(digits)
     if not least <= number < limit:
         raise ValueError

@@ -21,7 +21,7 @@ GOLDEN_STEP = 2_654_435_769
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The users of one engine or machine, among `users` users numbered from 1.
+    """The users of one engine or machine, out of `users` users numbered from 1.
 
     User n has the place n * `step` modulo `CIRCLE`; the assignment is the users with places in [`begin`, `end`). With a
     step of 1, its users are consecutive.
@@ -45,19 +45,19 @@ class Assignment:
         return (user for block in self._blocks() for user in block.tolist())
 
     def _blocks(self) -> Iterator[NDArray[np.uint64]]:
-        """Yield the users in ascending order, in blocks: one by one, millions would take seconds."""
+        """Yield the users in ascending order, in blocks, since millions would take seconds one by one."""
         for first in range(1, self.users + 1, BLOCK):
             users = np.arange(first, min(first + BLOCK, self.users + 1), dtype=np.uint64)
             places = self._places(users)
             yield users[(self.begin <= places) & (places < self.end)]
 
     def _places(self, users: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        return users * np.uint64(self.step) % np.uint64(CIRCLE)  # overflows by multiples of the circle
+        return users * np.uint64(self.step) % np.uint64(CIRCLE)  # overflow drops multiples of the circle
 
     def cut(self, weights: Sequence[int]) -> list[Assignment]:
         """Divide the users into one assignment per (positive) weight, as nearly in proportion as possible.
 
-        Each result is an arc of the circle, with a proportional share of every profile and list.
+        Each result is an arc of the circle, with a proportional share of each profile and list.
         """
         blocks = [self._places(block) for block in self._blocks()]
         places = [*np.sort(np.concatenate(blocks)).tolist(), self.end] if blocks else [self.end]
@@ -70,9 +70,9 @@ class Assignment:
 def all_users(users: int) -> Assignment:
     """Return the assignment of all users, to be divided by `Assignment.cut`.
 
-    Engines do not get consecutive users: the first users are the lists' members, who receive more mail. Nor do they get
-    every n-th user: profiles repeat periodically, so a stride could select only one. Steps by the golden ratio have no
-    period in common with anything.
+    Engines do not get consecutive users: the first users are on the lists, and receive more mail. Nor do they get every
+    n-th user: profiles repeat periodically, so a stride might pick only one of them. Golden-ratio steps have no period
+    in common with anything.
     """
     return Assignment(users, GOLDEN_STEP, 0, CIRCLE)
 

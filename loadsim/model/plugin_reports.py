@@ -1,4 +1,4 @@
-"""Checks of plug-ins' reports before they reach a user's observer: see `CheckedObserver`.
+"""Checks on plug-ins' reports before they reach a user's observer: see `CheckedObserver`.
 
 A wrong report is an error in the plug-in. It must neither damage the log nor look like a failure of the server.
 """
@@ -17,16 +17,16 @@ LONGEST_COMMAND_S = 86_400
 """The longest command in seconds. Records can hold instants within 35 years of the start of their log."""
 
 LONGEST_COMMAND_NAME = 48
-"""The most characters of a command's name. The longest name of loadsim's own drivers has fewer than 30."""
+"""The most characters in a command's name. The longest name among loadsim's own drivers has fewer than 30."""
 
 MOST_COMMANDS = 200
-"""The most command names of a plug-in in one engine."""
+"""The most different command names from a plug-in in one engine."""
 
 OTHER_COMMANDS = "others"
-"""The name for commands beyond `MOST_COMMANDS` names."""
+"""The name for all commands beyond `MOST_COMMANDS` names."""
 
 MOST_MESSAGES = 2**31
-"""The most messages of an announcement."""
+"""The most messages in an announcement."""
 
 EXPECTED_COMMAND = (
     f"a printable name of at most {LONGEST_COMMAND_NAME} characters, since by observer.now() and at most a day ago,"
@@ -35,10 +35,10 @@ EXPECTED_COMMAND = (
 
 
 class CheckedObserver:
-    """The observer of a user as plug-ins see it. A wrong report is not recorded; it ends the session instead.
+    """A user's observer as plug-ins see it. A wrong report is not recorded, but ends the session.
 
     `names` are the command names that the plug-in has used in this engine. `wrong` is the failure for the first wrong
-    report, None if there was none so far.
+    report, None until there is one.
     """
 
     __slots__ = ("_names", "_observer", "_package", "now", "wrong")
@@ -76,7 +76,7 @@ class CheckedObserver:
             self._reject("lost", "an exception")
 
     def _reject(self, report: str, expected: str) -> None:
-        """End the session. The failure's text omits the plug-in's value, which may be a secret."""
+        """End the session. The failure's text leaves out the plug-in's value, which may be a secret."""
         kind = f"error in the plug-in {self._package}: wrong report"
         failure = PluginFailed(kind, f"{report}: expected {expected}")
         self.wrong = self.wrong or failure
@@ -98,7 +98,7 @@ def _may_record(name: object, since: object, now: int, outcome: object, *moved: 
 
 
 class CheckedDriver:
-    """A plug-in's driver whose sessions report to a `CheckedObserver`; all else is the driver's own."""
+    """A plug-in's driver whose sessions report to a `CheckedObserver`; everything else is the driver's own."""
 
     def __init__(self, driver: Driver, package: str) -> None:
         self._driver, self._package = driver, package

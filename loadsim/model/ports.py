@@ -1,8 +1,8 @@
 """The ports between users and servers, in terms of mail: `Mailbox`, `Submission` and `Calendar`.
 
 Tasks are written against these ports, without a protocol or a clock. A `Driver` implements them for a protocol. It has
-no clock either: it reports its commands to an `Observer`, which has one. Each call of a port may raise `TaskFailed`
-(refused, lost, silent) and nothing else. `ServerLost` and `ServerSilent` end the session; `log_on` makes a new one.
+no clock either: it reports its commands to an `Observer`, which has one. Each call to a port may raise `TaskFailed`
+(refused, lost, silent) and nothing else. `ServerLost` and `ServerSilent` end the session; `log_on` starts a new one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from loadsim.model.records import CommandFields, MailFields, TaskFields
 from loadsim.model.state_checks import StateChecks
 
 MessageRef = Hashable
-"""A message in a folder of one mailbox: an opaque value, which stays valid in later sessions."""
+"""A message in one of a mailbox's folders: an opaque value, which stays valid in later sessions."""
 
 INBOX = "INBOX"
 SENT_ITEMS = "Sent Items"
@@ -28,7 +28,7 @@ CALENDAR = "Calendar"
 
 
 class Flag(StrEnum):
-    """Flags of messages; the values are IMAP's (RFC 9051 section 2.3.2)."""
+    """Message flags; the values are IMAP's (RFC 9051 section 2.3.2)."""
 
     SEEN = "\\Seen"
     ANSWERED = "\\Answered"
@@ -40,14 +40,14 @@ RESET_FLAGS = (*Flag, "\\Flagged", "\\Deleted", "\\Draft")
 
 SYSTEM_FLAGS = tuple(flag for flag in Flag if flag.startswith("\\"))
 USER_FLAGS = tuple(str(flag) for flag in RESET_FLAGS if flag != "\\Deleted")
-"""The flags that show users what was done with a message."""
+"""The flags that show users what has been done with a message."""
 
 _FLAGS = {flag.lower(): flag for flag in Flag}
 _SETS: dict[frozenset[Flag], frozenset[Flag]] = {}
 
 
 def flags_among(names: Iterable[str] | None) -> frozenset[Flag]:
-    """Return the flags with these names, ignoring case. Equal sets are one object, which all messages share."""
+    """Return the flags with these names, ignoring case. Equal sets are one object, shared by all messages."""
     flags = frozenset([_FLAGS[name.lower()] for name in names or () if name.lower() in _FLAGS])
     return _SETS.setdefault(flags, flags)
 
@@ -73,7 +73,7 @@ class Header(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One leaf of a MIME structure, addressed by `name` ("1", "2.1"); sizes are of the encoded form.
+    """One leaf of a MIME structure, addressed by `name` ("1", "2.1"); sizes are those of the encoded form.
 
     `encoding` is "" if the protocol has none.
     """
@@ -86,7 +86,7 @@ class Part(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """The parts of a message: the displayed text, None if absent, and attached or embedded parts."""
+    """A message's parts: the displayed text, None if absent, and attached or embedded parts."""
 
     text: Part | None
     attachments: tuple[Part, ...] = ()
@@ -97,10 +97,10 @@ class Account:
     """The account of user `number` (from 1). The password never reaches a log, a report or an error.
 
     `manifest_key`, also secret, signs the mailbox's manifest; if it is None, the password does. `authcid` is the name
-    that the password belongs to, such as a master user's, if that is not the login. `authzid` is the identity to act
-    as, if one is sent. `token_file` has the token for methods that need one; the password may then be empty.
+    that the password belongs to, such as a master user's, if it is not the login. `authzid` is the identity to act as,
+    if one is sent. `token_file` has the token for methods that need one; the password may then be empty.
     `first_address` is the address of the scenario's first account, which all its manifests name; "" if there is none.
-    `password_source` names, for errors, the scenario's key that leads to the password; "" if the scenario has it.
+    `password_source` tells errors which scenario key leads to the password; "" if the scenario has it.
     """
 
     number: int
@@ -129,10 +129,10 @@ class Account:
 
 
 class KeptLines(Protocol):
-    """Keeps the last protocol lines of one user, in case of a failure; a `deque` implements it.
+    """Keeps one user's last protocol lines, in case of a failure; a `deque` implements it.
 
-    An instant (ns) marks the next line as sent. Drivers cut lines to `protocols.lines.KEPT_BYTES`. Secrets are removed
-    when lines become text.
+    An instant (ns) marks the next line as sent. Drivers truncate lines to `protocols.lines.KEPT_BYTES`. Secrets are
+    removed when lines become text.
     """
 
     def append(self, line: bytes | int, /) -> None: ...
@@ -141,7 +141,7 @@ class KeptLines(Protocol):
 
 
 class Observer(Protocol):
-    """Receives reports from the drivers of one user. Its methods return at once and never raise."""
+    """Receives reports from one user's drivers. Its methods return at once and never raise."""
 
     @property
     def lines(self) -> KeptLines: ...
@@ -150,7 +150,7 @@ class Observer(Protocol):
         """Return the current instant in nanoseconds, to be passed to `command`."""
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        """Report that a protocol command, which began at `since`, has ended now with ok, refused, lost or timeout.
+        """Report that a protocol command, begun at `since`, has just ended with ok, refused, lost or timeout.
 
         Names are the protocol's own: "IMAP UID FETCH", "SMTP DATA".
         """
@@ -163,20 +163,20 @@ class Observer(Protocol):
 
 
 class Mailbox(Protocol):
-    """One user's mailbox: one session, over one connection or several, and one call at a time."""
+    """One user's mailbox: one session, over one or more connections, and one call at a time."""
 
     @property
     def messages(self) -> int:
-        """The number of messages in the folder listed last, as the server last stated it."""
+        """The number of messages in the folder listed last, as last stated by the server."""
 
     async def log_on(self) -> None:
-        """Connect, start TLS, and authenticate; start a new session if the old one was lost."""
+        """Connect, start TLS, and authenticate; start a new session if the previous one was lost."""
 
     async def folders(self) -> Sequence[str]:
         """Return the names of all folders that can hold messages, including INBOX."""
 
     async def open(self, folder: str) -> None:
-        """Open a folder, unless it is open. New messages are announced only while the Inbox is open."""
+        """Open a folder, unless it is open already. New messages are announced only while the Inbox is open."""
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """Open the folder, and return the headers of its `newest` messages (None: all), oldest first."""
@@ -188,34 +188,34 @@ class Mailbox(Protocol):
         """
 
     async def watch(self) -> None:
-        """Open the Inbox, and start to wait for announcements of new mail (IMAP IDLE, or polling).
+        """Open the Inbox, and start waiting for announcements of new mail (IMAP IDLE, or polling).
 
-        Returns when the wait has begun. Any other call ends it.
+        Returns once the wait has begun. Any other call ends it.
         """
 
     async def structure(self, ref: MessageRef) -> Structure:
-        """Return the parts of a message."""
+        """Return a message's parts."""
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
         """Return one part as encoded in the message, without marking the message as seen."""
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
-        """Set or clear a flag on messages of one folder."""
+        """Set or clear a flag on messages in one folder."""
 
     def keeps(self, flag: str) -> bool:
-        """Return whether the folder listed last keeps a flag permanently, according to the server."""
+        """Return whether, according to the server, the folder listed last keeps a flag permanently."""
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
-        """Move messages of one folder to another."""
+        """Move messages from one folder to another."""
 
     async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
-        """Copy messages of one folder to another."""
+        """Copy messages from one folder to another."""
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
-        """Store a message (RFC 5322, CRLF) in a folder; return its reference if the server sends it (UIDPLUS)."""
+        """Store a message (RFC 5322, CRLF) in a folder; return its reference if the server sends one (UIDPLUS)."""
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
-        """Remove messages of one folder, but no others, even if they are flagged as deleted."""
+        """Remove messages from one folder, and only these, even if others are flagged as deleted."""
 
     async def log_off(self) -> None:
         """Log off, and close the connection."""
@@ -228,20 +228,20 @@ class Submission(Protocol):
     """Submission of one user's messages."""
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Submit one message (RFC 5322, CRLF); return when the server has accepted it for all recipients.
+        """Submit one message (RFC 5322, CRLF); return once the server has accepted it for all recipients.
 
-        Raises `ServerRefused` if the server rejects the sender, any recipient or the message; then it is not sent.
+        Raises `ServerRefused` if the server rejects the sender, any recipient or the message, which is then not sent.
         """
 
     async def check(self) -> None:
         """Connect, start TLS and authenticate as for a message, then disconnect without sending one."""
 
     async def close(self) -> None:
-        """Close a kept connection, after QUIT."""
+        """Close a connection that was kept open, after QUIT."""
 
 
 class Calendar(Protocol):
-    """The calendar of one user."""
+    """One user's calendar."""
 
     async def replace(self, schedule: bytes) -> None:
         """Replace the schedule file with a new one (a whole message, RFC 5322, CRLF)."""
@@ -249,11 +249,11 @@ class Calendar(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The ports of one user, implemented by a driver.
+    """One user's ports, as implemented by a driver.
 
-    With `poll_s`, the mailbox has a session for each view, and none between views: the user ends a view with
+    With `poll_s`, the mailbox has a session for each view, and none in between: the user ends a view with
     `Mailbox.log_off`, and looks for new mail with `Mailbox.watch` every `poll_s`. If it is None, the session lasts
-    until log-off, and the driver watches.
+    until log-off, and the driver watches for mail.
     """
 
     mailbox: Mailbox
@@ -264,11 +264,11 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A user's turn to perform a plug-in's task: the argument of entry points in the group `loadsim.tasks`.
+    """A user's turn to do a plug-in's task: the argument of entry points in the group `loadsim.tasks`.
 
-    `index` counts the user's turns of this task from 0. `folders` are the user's own folders. `observer` is for
+    `index` counts the user's turns at this task from 0. `folders` are the user's own folders. `observer` is for
     commands that a plug-in sends over its own connections. `draw` returns a number in [0, 1) that depends only on its
-    argument, the turn, the user and the seed: the same in each run.
+    argument, the turn, the user and the seed, so it is the same in every run.
     """
 
     account: Account
@@ -281,14 +281,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a service, and how to connect: the keys of `server.imap` and so on, and values derived from them.
+    """A service's address, and how to connect: the keys of `server.imap` and so on, and values derived from them.
 
-    `authorities` is the content of `ca_file` (PEM certificates), for machines without the file; None if not read yet.
+    `authorities` is the content of `ca_file` (PEM certificates), for machines without the file; None until it is read.
     `connection` (SMTP) is per-message or kept; None leaves it to the mail program. `auth` (SMTP): authenticate if the
     server offers it. `sources` are the local addresses to connect from; if empty, the system chooses. `resumes`:
     clients offer their last TLS session when they reconnect. `methods` are the log-on methods in order of preference
-    (`log_on.METHODS`); if empty, `log_on.AUTO`. `ignored` (IMAP) are capabilities not to use. `path` (MAPI over HTTP)
-    is the mailboxes' path, such as /mapi/emsmdb, with any query.
+    (`log_on.METHODS`); if empty, `log_on.AUTO`. `ignored` (IMAP) lists capabilities not to use. `path` (MAPI over HTTP)
+    is the mailboxes' path, such as /mapi/emsmdb, with its query, if any.
     """
 
     host: str
@@ -319,15 +319,15 @@ class Endpoint:
 
 
 VISIT_COMMANDS = 20
-"""The time limit of a visit to a mailbox, as a multiple of the time limit of a command."""
+"""The time limit for a visit to a mailbox, as a multiple of a command's."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderSettings:
     """The names of loadsim's folders on the server; None leaves a name to the driver.
 
-    `prefix`, such as "INBOX.", begins the names of all folders but INBOX. The others are names below it, with "/"
-    between levels.
+    All names but INBOX begin with `prefix`, such as "INBOX.". The other settings are names below it, with "/" between
+    levels.
     """
 
     prefix: str | None = None
@@ -346,23 +346,22 @@ OF_SERVER = FolderSettings()
 
 
 SERVICES = ("imap", "smtp", "mapi")
-"""The services of a mail server that drivers may need, by their keys in `server`."""
+"""The mail-server services that drivers may need, by their keys in `server`."""
 
 
 def stated_endpoints(*endpoints: Endpoint | None) -> dict[str, Endpoint]:
-    """Map services to their endpoints, given in the order of `SERVICES`, without those that are None."""
+    """Map services to their endpoints, which are given in the order of `SERVICES`, leaving out any that are None."""
     return {name: endpoint for name, endpoint in zip(SERVICES, endpoints, strict=True) if endpoint is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The endpoints of the mail server under test, the time limit of a command, and the way to submit.
+    """The endpoints of the mail server under test, a command's time limit, and the way to submit.
 
-    An endpoint is None if the scenario does not state the service; drivers get theirs from `endpoint`.
-
-    `submission` is one of `SUBMISSIONS`. `program` is the mail program of these sessions. `companions` are the users'
-    other programs, which have their own services; here, they only complete the driver's name in results.
-    `state_checks` are the engine's, if it makes any.
+    An endpoint is None if the scenario does not state the service; drivers get theirs from `endpoint`. `submission` is
+    one of `SUBMISSIONS`. `program` is the mail program of these sessions. `companions` are the users' other programs,
+    which have services of their own; here, they only complete the driver's name in results. `state_checks` are the
+    engine's, if it makes any.
     """
 
     imap: Endpoint | None = None
@@ -389,23 +388,23 @@ class Services:
 
     @property
     def address(self) -> str:
-        """The host and port of the first service, by which results name the server."""
+        """The first service's host and port, by which results name the server."""
         first = next(iter(self.endpoints.values()))
         return f"{first.host}:{first.port}"
 
     @property
     def visit_limit_s(self) -> float:
-        """The time limit of one visit to a mailbox by `init` or `clean`, including log-on and log-off."""
+        """The time limit for one visit to a mailbox by `init` or `clean`, including log-on and log-off."""
         return VISIT_COMMANDS * self.command_limit_s
 
 
 @runtime_checkable
 class Driver(Protocol):
-    """The result of an entry point of the group `loadsim.protocols`, which is called with `Services`.
+    """The result of an entry point in the group `loadsim.protocols`, which is called with `Services`.
 
     An entry point that needs services other than IMAP and SMTP names them in an attribute `needs`, such as `("mapi",)`.
-    One instance serves all users of an engine; it holds shared objects, such as a TLS context. A driver that behaves as
-    `Services.program` states has a true attribute `takes_programs`. Others get only the default program.
+    One instance serves all users of an engine; it holds shared objects, such as a TLS context. If a driver behaves as
+    `Services.program` says, its attribute `takes_programs` is true. Others get only the default program.
     """
 
     name: str
@@ -426,19 +425,19 @@ ALL_TASKS = frozenset(
 
 
 class Probe(Protocol):
-    """The result of an entry point of the group `loadsim.probes`: a function that returns the figures of this moment.
+    """The result of an entry point in the group `loadsim.probes`: a function that returns the figures at this moment.
 
     The entry point is called once with `Services`, and with the scenario's settings by name. Its name is the probe's.
-    The name of each figure ends with its unit, such as `_bytes`, `_ms` or `_share`; a figure without a unit counts what
-    it is named after. A figure that cannot be read is left out. Any exception is a failed sample.
+    The name of each figure ends with its unit, such as `_bytes`, `_ms` or `_share`; without a unit, a figure counts the
+    things in its name. A figure that cannot be read is left out. Any exception is a failed sample.
     """
 
     def __call__(self) -> Mapping[str, float]:
-        """Return the figures by name. It is called each second in the probe's own thread, so it may block."""
+        """Return the figures by name. This is called each second in the probe's own thread, so it may block."""
 
 
 class Clock(Protocol):
-    """The one clock of a run."""
+    """The only clock in a run."""
 
     def now_ns(self) -> int:
         """Return monotonic nanoseconds; only differences mean anything."""
@@ -451,14 +450,14 @@ class Recorder(Protocol):
         """Record a task that has ended, or was left undone at the end of the run."""
 
     def mail(self, record: MailFields) -> None:
-        """Record an event of a message."""
+        """Record something that happened to a message."""
 
     def command(self, record: CommandFields) -> None:
         """Record a protocol command that has ended."""
 
 
 class Stored(NamedTuple):
-    """A message in a folder, with the server's flags in lower case, the address in From, Message-ID and In-Reply-To.
+    """A message in a folder, with the server's flags in lower case, From's address, Message-ID and In-Reply-To.
 
     `tag` is the content of its X-LoadSim header, which may be a copy; None if there is no such header.
     """
@@ -496,7 +495,7 @@ class NewMessage(NamedTuple):
 
 
 def batches(messages: Iterable[NewMessage], most: int, most_bytes: int) -> Iterator[list[NewMessage]]:
-    """Yield messages in batches of at most this number and size; a larger message gets its own batch."""
+    """Yield messages in batches of at most this number and size; a larger message gets a batch to itself."""
     batch: list[NewMessage] = []
     size_bytes = 0
     for message in messages:
@@ -513,7 +512,7 @@ class ServerOffer(NamedTuple):
     """The server's offer to a user after log-on.
 
     `features` are IMAP capabilities or SMTP extensions with their parameters, in capitals. `method` is the log-on
-    method that was used; "" if none was. `permanent_flags` are the open folder's, as the server states them.
+    method that was used; "" if none was. `permanent_flags` are the open folder's, as stated by the server.
     """
 
     features: frozenset[str]
@@ -530,7 +529,7 @@ class ServerOffer(NamedTuple):
 
 
 class Quota(NamedTuple):
-    """The usage and limit of a mailbox's resource: STORAGE in KiB, or MESSAGE (RFC 9208 section 5)."""
+    """The usage and limit of one of a mailbox's resources: STORAGE in KiB, or MESSAGE (RFC 9208 section 5)."""
 
     resource: str
     used: int
@@ -538,60 +537,60 @@ class Quota(NamedTuple):
 
 
 class Probing(Submission, Protocol):
-    """A submission service that can be asked whether it accepts a message."""
+    """A submission service that can be asked whether it would accept a message."""
 
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
         """Connect, log on, name sender and recipient, and disconnect without a message. Raises as `send` does."""
 
 
 class Provisioning(Mailbox, Protocol):
-    """A mailbox with operations on many messages and on folders, for `init`, `clean` and `check`.
+    """A mailbox that supports operations on many messages and on folders, for `init`, `clean` and `check`.
 
     Reading has no side effects: listing a folder marks no message as seen.
     """
 
     def path(self, folder: str) -> str:
-        """Return a folder's name, independent of the server's and the scenario's names for special folders."""
+        """Return a folder's name, independent of how the server and the scenario name special folders."""
 
     def folder_at(self, path: str) -> str:
         """Return the folder with this path: the inverse of `path`."""
 
     def name_on_server(self, folder: str) -> str:
-        """Return the server's name of a folder. Raises `ServerRefused` for a level that the server cannot have."""
+        """Return the server's name for a folder. Raises `ServerRefused` for a level that the server cannot have."""
 
     @property
     def offer(self) -> ServerOffer:
-        """The offer of the server at the last log-on."""
+        """The server's offer at the last log-on."""
 
     async def quotas(self) -> Sequence[Quota]:
-        """Return the limits of the Inbox's quota, as far as the server states any."""
+        """Return the limits of the Inbox's quota, as far as the server states them."""
 
     async def status(self) -> Mapping[str, FolderStatus | None]:
-        """Close the open folder, and return the status of each folder; None where the server reports none."""
+        """Close the open folder, and return each folder's status; None where the server reports none."""
 
     async def create(self, folder: str) -> None:
         """Create a folder."""
 
     async def delete(self, folder: str) -> None:
-        """Delete a folder with its messages."""
+        """Delete a folder and its messages."""
 
     async def message_count(self, folder: str) -> int:
         """Close the folder, since the view of an open one may be stale, and return its number of messages.
 
-        Raises `ServerRefused` if the answer lacks the number.
+        Raises `ServerRefused` if the number is missing from the answer.
         """
 
     async def folder_status(self, folder: str) -> FolderStatus | None:
-        """Close the folder, and return its status; None if the server leaves a number out."""
+        """Close the folder, and return its status; None if the server leaves out a number."""
 
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
-        """Return all messages of these folders, by folder and in order of arrival.
+        """Return all messages in these folders, by folder and in order of arrival.
 
         A message that the server cannot read has no tag and no sender.
         """
 
     async def texts(self, refs: Sequence[MessageRef]) -> Mapping[MessageRef, bytes | None]:
-        """Return the bodies of a few messages of one folder, without those that are gone.
+        """Return the bodies of a few messages in one folder, leaving out those that are gone.
 
         None stands for a body that the mailbox does not keep as it was composed.
         """
@@ -600,4 +599,4 @@ class Provisioning(Mailbox, Protocol):
         """Store messages in a folder, in this order. Return their references, as `append` does."""
 
     async def set_flags(self, refs: Sequence[MessageRef], flags: Sequence[Flag]) -> None:
-        """Give messages of one folder these flags, and clear all other `RESET_FLAGS`."""
+        """Give messages in one folder these flags, and clear all other `RESET_FLAGS`."""

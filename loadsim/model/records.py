@@ -1,4 +1,4 @@
-"""The records of tasks, mail and commands, in which load and measurement meet; their outcomes and events.
+"""Records of tasks, mail and commands, shared by load and measurement; their outcomes and events.
 
 Engines make them, timing logs store them, analysis reads them. They are plain tuples: making and reading one takes half
 as long as a named tuple, and a fraction of the time of a dataclass.
@@ -13,16 +13,16 @@ OUTCOMES = ("ok", "refused", "lost", "timeout", "unfinished", "skipped", GENERAT
 """Outcomes of tasks. `unfinished` and `skipped`: the task was running, or had not started, when the run ended."""
 
 FAILURES = ("refused", "lost", "timeout")
-"""The outcomes of tasks that started, and failed because of the server or the network."""
+"""The outcomes of tasks that started, but failed because of the server or the network."""
 
 WITH_KIND = (*FAILURES, GENERATOR)
-"""The outcomes whose records have a kind of error."""
+"""The outcomes whose records state a kind of error."""
 
 PROCESS_INBOX_SPAN, NO_SESSION = "PROCESS INBOX", "NO SESSION"
 SPANS = (PROCESS_INBOX_SPAN, NO_SESSION)
 """Names of task records that span several tasks and are not counted as tasks.
 
-PROCESS INBOX is one whole processing of the Inbox, from its due time to the end of its last task. NO SESSION is a
+PROCESS INBOX is the processing of an Inbox as a whole, from its due time to the end of its last task. NO SESSION is a
 period in which a user had no session.
 """
 
@@ -30,34 +30,33 @@ EVENTS = (
     *("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged", "missing", "doubled"),
     *("left", "answered", "forwarded", "unsure", "unlisted", "altered"),
 )
-"""Events of a message for one recipient.
+"""Events in the life of a message, for one recipient.
 
-accepted: the server took it for this recipient; seen: announced to the recipient's session;
-found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
-Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good; missing: `folder`
-should have it, but lacks it, or a part or flag of it; doubled: `folder` has a second copy; left: it leaves `folder`,
-which is not the Inbox, with the event that follows; answered, forwarded: has this flag in `folder`; unsure: a command
-that puts it into `folder`, or changes it there, failed or was not answered; after `left`, one that expunges it;
-unlisted: was put into `folder`, which its user has not listed since; altered: a part that was fetched from `folder`
-differs from what was sent.
+accepted: the server took it for this recipient; seen: announced to the recipient's session; found: not announced, but
+listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted Items): to `folder`; saved: a
+copy was put into `folder`; expunged: removed from `folder` for good; missing: it should be in `folder`, but it, or a
+part or flag of it, is not; doubled: `folder` has a second copy; left: it leaves `folder`, which is not the Inbox, with
+the event that follows; answered, forwarded: has this flag in `folder`; unsure: a command that puts it into `folder`, or
+changes it there, failed or was not answered; after `left`, one that expunges it; unlisted: was put into `folder`, which
+its user has not listed since; altered: a part fetched from `folder` differs from what was sent.
 """
 
 INDIVIDUALLY, BY_LIST = "individual", "list"
-"""The `folder` of an accepted message, whose recipient was addressed as an individual, or only through a list."""
+"""The `folder` of an accepted message: its recipient was addressed as an individual, or only through a list."""
 
 TaskFields = tuple[str, int, str, str, int, int | None, int | None, float, float, float, str, str, int]
-"""One task of one user: task, user, profile, protocol; the instants at which it was due, started and ended; the three
-times of lateness in seconds; outcome, one of `OUTCOMES`, kind of failure or "", and bytes moved.
+"""One task of one user: task, user, profile, protocol; when it was due, started and ended; three times of lateness in
+seconds; outcome, one of `OUTCOMES`; kind of failure or "", and bytes moved.
 
-Instants are nanoseconds of the run's clock; None means "never happened". The times of lateness run from the due time to
-the start: the user was still busy (server), the session was down (server), the generator was late.
+Instants are nanoseconds of the run's clock; None means "never happened". Lateness runs from the due time to the start,
+split by cause: the user was still busy (server), the session was down (server), the generator was late.
 """
 
 MailFields = tuple[str, str, int, int, int, str]
-"""One event (of `EVENTS`) of a message: event, message, user of the mailbox, sender, instant, folder.
+"""Something that happened to a message (one of `EVENTS`): event, message, user of the mailbox, sender, instant, folder.
 
 The folder is `INDIVIDUALLY` or `BY_LIST` for an accepted message, whose folder is not known yet.
 """
 
 CommandFields = tuple[str, int, int, int, str, int, int]
-"""A protocol command that has ended: command, user, instants of start and end, outcome, bytes sent and received."""
+"""A protocol command that has ended: command, user, when it started and ended, outcome, bytes sent and received."""

@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Violation(NamedTuple):
     """The first violation of a rule: user, folder, an excerpt of the protocol without contents; `times` counts all.
 
-    `section` is the RFC's section with the rule. `after` is another rule that the server broke earlier in the same open
+    `section` is the RFC section that states the rule. `after` is a rule that the server broke earlier in the same open
     mailbox, which may explain this violation.
     """
 
@@ -34,17 +34,17 @@ class Violation(NamedTuple):
         return finding(code, **{name: value for name, value in self._asdict().items() if name in code.fields})
 
     def joined(self, other: Violation) -> Violation:
-        """Merge two violations of a rule: keep the first, or the one that no other violation explains."""
+        """Merge two violations of a rule: keep the first, or one that no other violation explains."""
         first = other if self.after and not other.after else self
         return first._replace(times=self.times + other.times)
 
 
 @dataclass(slots=True, eq=False)
 class StateChecks:
-    """An engine's checks of the first user, and of a `share` of the others.
+    """An engine's checks for the first user, and for a `share` of the others.
 
-    The server counts as silent if it announces none of the mail that arrives in `silent` IDLEs of at least `idle_s`.
-    `record` is called when a rule is first broken, so that the log has it even if the engine is killed.
+    The server counts as silent if it announces none of the mail that arrives during `silent` IDLEs of at least
+    `idle_s`. `record` is called when a rule is first broken, so that the log has it even if the engine is killed.
     """
 
     share: float
@@ -56,7 +56,7 @@ class StateChecks:
     _known: dict[int, object] = field(default_factory=dict)  # by checked user
 
     def of(self, user: int, make: Callable[[], T]) -> T | None:
-        """Return a driver's knowledge of a user, which all their sessions share; None if they are not checked."""
+        """Return a driver's knowledge of a user, shared by all their sessions; None if they are not checked."""
         if user not in self._known:
             if not self.share or (user > 1 and draw(self.seed, user, "check state", 0) >= self.share):
                 return None
@@ -64,7 +64,7 @@ class StateChecks:
         return cast(T, self._known[user])
 
     def forget(self, user: int) -> None:
-        """Forget a user's known state, before sessions that are not checked change their mail."""
+        """Forget a user's known state, before unchecked sessions change their mail."""
         self._known.pop(user, None)
 
     def broken(self, violation: Violation) -> None:

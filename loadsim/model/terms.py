@@ -20,12 +20,13 @@ class Window(NamedTuple):
 CANONICAL, STRESS = "canonical", "stress"
 """The modes of a run: an open model, with tasks due by the plan and a score; or a closed loop, with a throughput.
 
-Logs of different modes are never merged."""
+Logs of different modes are never merged.
+"""
 
 LOGON, LOGOFF = "LOGON", "LOGOFF"
 
 WITHOUT_WINDOW = (LOGON, LOGOFF)
-"""Tasks that are naturally due before or after the window, and are reported without a window or rate."""
+"""Tasks that are naturally due before or after the window, so they are reported without a window or rate."""
 
 UNSCORED = (LOGON, "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", LOGOFF)
 """Tasks that have no weight unless the scenario gives them one."""
@@ -34,7 +35,7 @@ SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD"))
 """Tasks that submit mail."""
 
 MOST_USERS = 10_000_000
-"""The most users of a scenario; each takes memory."""
+"""The most users in a scenario; each takes memory."""
 
 FIGURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 """The name of a probe's figure, which ends with its unit."""
@@ -43,9 +44,9 @@ MONITOR_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 """A monitor's name, which follows an @ in the names of its probes."""
 
 RECEIVED, SAVED, COPIED, SCHEDULES, EMPTIED = STORED = ("received", "saved", "copied", "schedules", "emptied")
-"""The causes of mailbox growth and, last, shrinkage; a new schedule replaces the previous one."""
+"""Why mailboxes grow and, last, shrink; a new schedule replaces the previous one."""
 
 FaultOnPurpose = Literal[
     "mail-altered", "line-ends", "mail-duplicated", "mail-misfiled", "flag-lost", "flag-unexpected", "mail-unexpected"
 ]
-"""The codes of faults in mail that a server may cause on purpose: none loses mail, or gives it to others."""
+"""Faults in mail that a server may cause on purpose, by code: none loses mail, or gives it to others."""

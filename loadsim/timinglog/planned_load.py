@@ -59,8 +59,7 @@ class PlannedLoad:
         return any(abs(part - round(part)) > 1e-6 for part in parts)
 
     def _before(self, counts: Sequence[int], at_s: float) -> Fraction:
-        """Return the number due before an instant. It is computed in microseconds: floats would miss the edges of
-        parts."""
+        """Return the number due before an instant, in microseconds: floats would miss the edges of parts."""
         duration_us = round(self.duration_s * 1e6)
         at_us = min(max(round(at_s * 1e6), 0), duration_us)
         part, into = divmod(at_us * len(counts), duration_us)

@@ -1,1 +1,1 @@
-"""Message contents: the bytes of every message that loadsim sends, stores or leaves in a calendar."""
+"""Message contents: the bytes of all messages that loadsim sends, stores or leaves in a calendar."""

@@ -18,7 +18,7 @@ SCHEDULE = "schedule"
 
 _ANSWERS = {"reply": ("Re: ", "answer"), "reply_all": ("Re: ", "answer"), "forward": ("Fwd: ", "forward")}
 _ANSWER_TEXT_BYTES = 1024
-_ANSWER_TEXTS = 128  # for replies, and as many for forwards
+_ANSWER_TEXTS = 128  # for replies, and the same number for forwards
 
 _INITIAL_MONTH_US = 1_761_955_200_000_000  # 2025-11-01 00:00 UTC
 _INITIAL_STEP_US = 30 * 60 * 1_000_000
@@ -30,9 +30,9 @@ _ENCODINGS = frozenset({"7bit", "8bit", "binary", "base64", "quoted-printable"})
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answered message: its Message-ID and subject; `how` is reply, reply_all or forward.
+    """A message being answered: its Message-ID and subject; `how` is reply, reply_all or forward.
 
-    Without a Message-ID (""), its answer has no In-Reply-To and no References (RFC 5322 section 3.6.4).
+    If it has no Message-ID (""), its answer has no In-Reply-To and no References (RFC 5322 section 3.6.4).
     """
 
     message_id: str
@@ -41,7 +41,7 @@ class Answered:
 
     @classmethod
     def of(cls, header: Header, how: str) -> Answered:
-        """Return what an answer can quote from a message, which may have any header."""
+        """Return the parts of a message that its answer quotes; the message may have any header."""
         known = headers.is_message_id(header.message_id)
         return cls(header.message_id if known else "", headers.one_line(header.subject), how)
 
@@ -59,7 +59,7 @@ class Attachment:
     def of(cls, part: Part, encoded: bytes | bytearray) -> Attachment:
         """Return a part of a message, without MIME fields that a header cannot hold."""
         encoding = part.encoding if part.encoding.lower() in _ENCODINGS else "binary"
-        # A part with an unknown encoding has no known type (RFC 2045 section 6.4).
+        # If the encoding is unknown, so is the type (RFC 2045 section 6.4).
         known = encoding == part.encoding and _MEDIA_TYPE.fullmatch(part.content_type)
         name = None if part.filename is None else headers.one_line(part.filename)[: headers.LONGEST_FILE_NAME]
         return cls(part.content_type if known else "application/octet-stream", name, encoding, encoded)
@@ -69,7 +69,7 @@ class Attachment:
 
 
 def least_bytes(tag: MessageTag | None) -> tuple[int, int]:
-    """Return the least sizes of a message's encoded text and file; 0 if absent, or if the message had an exact size."""
+    """Return the minimum sizes of a message's encoded text and file; 0 if it has none, or was made to an exact size."""
     kind = None if tag is None else templates.KINDS.get(tag.kind)
     if tag is None or kind is None:
         return 0, 0
@@ -87,7 +87,7 @@ class Contents:
         self._sized = SizedContents(self._pool)
 
     def prepare(self) -> None:
-        """Make all texts and attachments now, in about a second, so that a run does not wait for them.
+        """Make all texts and attachments now, in about a second, so that a run need not wait for them.
 
         This does not change the messages.
         """
@@ -111,8 +111,8 @@ class Contents:
     ) -> bytes:
         """Return a message (RFC 5322, CRLF): a new one of this kind, or an answer.
 
-        Text and attachment are drawn from (seed, "body", id): the same id has the same body in every run. An answer has
-        a text of 1 KB; a forward has the unchanged `attachment`. The `kind` of an answer is only in its tag.
+        Text and attachment are drawn from (seed, "body", id), so the same id has the same body in every run. An answer
+        has a text of 1 KB; a forward also has the unchanged `attachment`. An answer's `kind` appears only in its tag.
         Raises `ValueError` for values that a header cannot hold, and if there are no recipients.
         """
         u = draw(self._seed, 0, "body", id)
@@ -151,11 +151,11 @@ class Contents:
         size_bytes: int | None = None,
         sent_us: int | None = None,
     ) -> bytes:
-        """Return message `index` (from 0) of a folder of the start state, always with the same bytes.
+        """Return message `index` (from 0) in a start-state folder, always with the same bytes.
 
         Its date is `sent_us`. If this is None, it is in November 2025, about half an hour after the previous message's;
-        from index 1,440, dates repeat. With `size_bytes`, the message has this size (or a little more, if header and
-        one line do not fit), and `kind` is only in its tag.
+        from index 1,440, dates repeat. With `size_bytes`, the message has this size (or slightly more, if header and
+        one line do not fit), and `kind` appears only in its tag.
         """
         if sent_us is None:
             u = draw(self._seed, user, "initial date", f"{folder}/{index}")
@@ -170,9 +170,9 @@ class Contents:
         return b"".join((head, content.header, b"\r\n", *content.pieces))
 
     def sent(self, tag: MessageTag, is_text: bool) -> Iterator[templates.Entity]:
-        """Yield the texts, or files, that a message with this id may have; nothing if it had an exact size.
+        """Yield the texts, or files, that a message with this id may have; nothing if it was made to an exact size.
 
-        Only the sender knows whether an answer is a reply or a forward, and which file the forward has.
+        Only the sender knows whether an answer is a reply or a forward, and which file a forward has.
         """
         kind, u = templates.KINDS.get(tag.kind), draw(self._seed, 0, "body", tag.id)
         if tag.id.startswith(ANSWER):
@@ -191,7 +191,7 @@ class Contents:
     def is_altered(self, tag: MessageTag, part: Part, data: bytes | bytearray, is_text: bool, alone: bool) -> bool:
         """Return whether a part's bytes or encoding differ from what was sent; False if that is unknown.
 
-        `alone`: the part is the whole body. Slow checks run only if a plain comparison fails.
+        If `alone`, the part is the whole body. Slow checks run only if a plain comparison fails.
         """
         if not tag.body:
             return False
@@ -204,7 +204,7 @@ class Contents:
         if same and (is_text or not tag.id.startswith(ANSWER)):
             return False
         if is_text and any(templates.quoted_printable(bytes(lines) + b"\r\n") == entity.body for entity in sent):
-            return False  # MAPI keeps no transfer encoding
+            return False  # MAPI does not keep the transfer encoding
         if alone:
             return not has_digest(data, tag.body)
         u = draw(self._seed, 0, "body", tag.id)
@@ -219,7 +219,7 @@ class Contents:
         if is_text or has(data):
             return is_text
         # The bytes are those of a file that may have been sent, but the server may state other MIME fields. Then the
-        # part is altered only if another file gives the digest.
+        # part is altered only if another file matches the digest.
         return same is None or any(has(entity.body) for entity in sent if entity is not same)
 
     def schedule(
@@ -244,7 +244,7 @@ class Contents:
             tag = MessageTag(run=run, sender=user, id=id, kind=SCHEDULE, sent_us=sent_us, body=digest)
             return _head(tag, domain, headers.address(address), (address,), "Schedule", "") + content_header
 
-        room = size_bytes - len(head(body_digest(b"")))  # every digest has the same length
+        room = size_bytes - len(head(body_digest(b"")))  # all digests have the same length
         body = schedule.calendar(self._events, self._seed, user, id, sent_us, f"{run}@{domain}", room)
         return head(body_digest(body)) + body
 

@@ -23,11 +23,11 @@ _PLAIN_TEXT = re.compile(r"[!-~]+(?: [!-~]+)*")
 _FORBIDDEN = re.compile(r"[\r\n\0]")
 _FOLDED = re.compile(r"[\r\n\0]+[ \t]?")
 _ANSWER_MARKS = re.compile(r"(?:(?:re|fwd?)\s*:\s*)+", re.IGNORECASE)
-_WORD_BYTES = 42  # of text in one encoded word, which then has at most 68 of the 75 allowed characters
+_WORD_BYTES = 42  # of text in one encoded word, which then has at most 68 of the 75 characters allowed
 
 
 def dotted(what: str, value: str) -> str:
-    """Return words of letters, digits, `_+-`, separated by single dots or one @. Raises `ValueError` otherwise."""
+    """Return words of letters, digits, `_+-`, separated by single dots or one @. Raises `ValueError` for others."""
     if not _DOTTED.fullmatch(value):
         raise ValueError(f"{what}: expected letters, digits, _ + - and single dots, found {value!r}")
     return value
@@ -35,7 +35,7 @@ def dotted(what: str, value: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def address(value: str) -> str:
-    """Return an ASCII `local@domain` that needs no quotes. Raises `ValueError` otherwise."""
+    """Return an ASCII `local@domain` that needs no quotes. Raises `ValueError` for others."""
     if not _ADDRESS.fullmatch(value):
         raise ValueError(f"address: expected local@domain, found {value!r}")
     return value
@@ -47,12 +47,12 @@ def is_message_id(value: str) -> bool:
 
 
 def one_line(value: str) -> str:
-    """Unfold a value that others wrote (RFC 5322 section 2.2.3), and remove line breaks and NUL."""
+    """Unfold a value written by other software (RFC 5322 section 2.2.3), and remove line breaks and NUL."""
     return _FOLDED.sub(" ", value).strip()
 
 
 def date(sent_us: int) -> str:
-    """Format microseconds since 1970 as a date by RFC 5322 section 3.3, in UTC."""
+    """Format microseconds since 1970 as an RFC 5322 section 3.3 date, in UTC."""
     return _date(sent_us // 1_000_000)
 
 
@@ -87,7 +87,7 @@ def answer_subject(mark: str, subject: str) -> str:
 
 
 def disposition(kind: str, filename: str | None) -> str:
-    """Return a Content-Disposition line (RFC 2183), with a file name beyond ASCII encoded by RFC 2231."""
+    """Return a Content-Disposition line (RFC 2183), with a non-ASCII file name encoded as in RFC 2231."""
     if filename is None:
         return f"Content-Disposition: {kind}\r\n"
     if filename.isascii() and filename.isprintable():
@@ -111,7 +111,7 @@ def _fold(name: str, words: Sequence[str]) -> str:
 
 
 def _encoded_words(text: str) -> str:
-    """Encode text by RFC 2047 section 2: base64 words of whole UTF-8 characters, one per line."""
+    """Encode text as in RFC 2047 section 2: base64 words of whole UTF-8 characters, one per line."""
     words, start, used = [], 0, 0
     for at, character in enumerate(text):
         size = len(character.encode())

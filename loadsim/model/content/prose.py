@@ -1,6 +1,6 @@
 """Natural-looking texts and subjects, each a function of its address (seed, stream, variant).
 
-Words and patterns are chosen by Zipf's law with sums and comparisons only: the last bit of powers and logarithms
+Words and patterns are chosen by Zipf's law using only sums and comparisons, as the last bit of powers and logarithms
 differs between machines.
 """
 
@@ -24,9 +24,9 @@ LINE_BYTES = 74
 DATA = Path(__file__).with_name("data")
 
 WORDS: dict[str, list[str]] = json.loads((DATA / "vocabulary.json").read_text(encoding="utf-8"))
-"""Words and patterns of office mail in plain English, and some foreign names; each list is in order of frequency.
+"""Words and patterns from office mail in plain English, and some foreign names; each list is in order of frequency.
 
-The first word is chosen most often, so search indexes and compression get the term frequencies of real text. In a
+The first word is chosen most often, so search indexes and compression meet the term frequencies of real text. In a
 pattern, `{slot}` is filled from the list of that name, or generated.
 """
 
@@ -53,12 +53,12 @@ def _zipf(count: int) -> list[float]:
 
 @cache
 def _pieces(pattern: str) -> tuple[str, ...]:
-    """Split a pattern into literal text at even indices, and names of slots at odd ones."""
+    """Split a pattern into literal text, at even indices, and the names of slots, at odd ones."""
     return tuple(re.split(r"\{(\w+)\}", pattern))
 
 
 class Writer:
-    """Writes one text from the sequence of random numbers of its address.
+    """Writes one text from the sequence of random numbers at its address.
 
     One keyed hash gives eight numbers; a text takes hundreds.
     """
@@ -81,7 +81,7 @@ class Writer:
         return pick(self.roll(), count)
 
     def word(self, words: Sequence[str]) -> str:
-        """Return one of the words; the first ones are the most likely."""
+        """Return one of the words; earlier ones are more likely."""
         sums = _zipf(len(words))
         return words[min(bisect_right(sums, self.roll() * sums[-1]), len(words) - 1)]
 
@@ -89,7 +89,7 @@ class Writer:
         return words[self.below(len(words))]
 
     def sentence(self, pattern: str) -> str:
-        """Fill the slots of a pattern. A slot whose name begins with a capital is capitalised."""
+        """Fill the slots in a pattern. If a slot's name begins with a capital, so does its text."""
         pieces = list(_pieces(pattern))
         for at in range(1, len(pieces), 2):
             name = pieces[at]
@@ -102,7 +102,7 @@ class Writer:
         return _SLOTS[name](self) if name in _SLOTS else self.word(WORDS[name])
 
     def name(self, native: Sequence[str]) -> str:
-        """Return a name, often a foreign one in a text with foreign names."""
+        """Return a name, which is often foreign in a text with foreign names."""
         if self._foreign and self.roll() < _FOREIGN_SHARE:
             return self.any(WORDS["foreign"])
         return self.word(native)
@@ -136,7 +136,7 @@ def subject(seed: int, message_id: str) -> str:
 
 
 def event(seed: int, variant: int) -> tuple[str, str, str]:
-    """Return summary, place and description of an appointment."""
+    """Return an appointment's summary, place and description."""
     writer = Writer(seed, "event", variant)
     description = " ".join(writer.sentence(writer.word(WORDS["sentence"])) for _ in range(1 + writer.below(3)))
     return writer.sentence(writer.any(WORDS["event"])), writer.sentence("Room {room}, {place}"), description
@@ -145,7 +145,7 @@ def event(seed: int, variant: int) -> tuple[str, str, str]:
 def text(seed: int, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
     """Return a letter of exactly `size_bytes` in UTF-8 (ASCII unless `foreign`), CRLF included.
 
-    `style` is new, answer or forward, which determines the beginning, or notes, a longer text without a salutation.
+    `style` is new, answer or forward, which determines the opening, or notes, for a longer text without a salutation.
     Lines have at most 74 bytes and no trailing spaces; the last line ends in CRLF.
     """
     writer = Writer(seed, f"text/{style}/{size_bytes}", variant, foreign)

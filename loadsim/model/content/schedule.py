@@ -1,4 +1,4 @@
-"""Schedule files: iCalendar objects (RFC 5545) of a given size with a user's appointments."""
+"""Schedule files: iCalendar objects (RFC 5545) of a given size, with a user's appointments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loadsim.model.content import prose
 from loadsim.model.draws import draw, pick
 
 EVENTS = 256
-"""The number of different appointments, a power of two (see `calendar`)."""
+"""The number of different appointments, which is a power of two (see `calendar`)."""
 
 _FOLD_OCTETS = 75  # RFC 5545 section 3.1, without the line break
 _COMMENT = "COMMENT:"
@@ -26,7 +26,7 @@ _REPEATS = ("", "", "", "RRULE:FREQ=WEEKLY;COUNT=8\r\n", "RRULE:FREQ=DAILY;COUNT
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """An appointment: its folded content lines, and its times of day in iCalendar's notation."""
+    """An appointment: its folded content lines, and its start and end in iCalendar's notation."""
 
     lines: str
     begin: str
@@ -49,8 +49,8 @@ def calendar(
 ) -> bytes:
     """Return a calendar of exactly `size_bytes` with at least one appointment; ASCII, CRLF.
 
-    `events` returns the appointment of a variant. Appointments and days are drawn from (seed, user, mark). There is no
-    METHOD: it is a stored calendar, not a request (RFC 5546). COMMENT lines in the last appointment fill it up to size.
+    `events` returns a variant's appointment. Appointments and days are drawn from (seed, user, mark). There is no
+    METHOD: this is a stored calendar, not a request (RFC 5546). COMMENT lines in the last appointment pad it to size.
     Raises `ValueError` if no appointment fits.
     """
     written = datetime.fromtimestamp(at_us // 1_000_000, UTC)
@@ -104,12 +104,12 @@ def comments(size: int) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape text by RFC 5545 section 3.3.11."""
+    """Escape text as in RFC 5545 section 3.3.11."""
     return text.replace("\\", "\\\\").replace(";", "\\;").replace(",", "\\,")
 
 
 def fold(line: str) -> str:
-    """Fold an ASCII content line by RFC 5545 section 3.1, into lines of at most 75 octets and a line break."""
+    """Fold an ASCII content line as in RFC 5545 section 3.1, into lines of at most 75 octets and a line break."""
     if len(line) <= _FOLD_OCTETS:
         return line + "\r\n"
     pieces = [line[:_FOLD_OCTETS]]

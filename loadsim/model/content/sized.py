@@ -1,4 +1,4 @@
-"""Contents of an exact size: a text and, above a few kilobytes, an attachment, both cut from the templates."""
+"""Contents of an exact size: a text, plus an attachment above a few kilobytes, cut from the templates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXT_ONLY_BYTES = 8192
 """The largest content that is text alone."""
 
 _LEAST_TEXT_BYTES = 1024
-"""The smallest text that has an attachment."""
+"""The smallest text that comes with an attachment."""
 
 MARK = "sized"
 """The mark in the boundary of a multipart of an exact size."""
@@ -23,7 +23,7 @@ _CHUNK_BYTES, _LINE_BYTES = 57, 78
 """RFC 2045 section 6.8: 57 bytes make a line of 76 characters, and CRLF."""
 
 _SAMPLES = 16
-"""The number of 4 KB texts that others are cut from."""
+"""The number of 4 KB texts from which others are cut."""
 
 TEXT_HEADER = text_header(foreign=False)
 FILE_HEADER = (
@@ -46,9 +46,9 @@ _FRAME_BYTES = _size_bytes(multipart(b"", b"", "-"))
 
 
 def layout(room_bytes: int) -> tuple[int, int]:
-    """Return the sizes of the text and of the encoded attachment (0: none) in a content of this size.
+    """Return the sizes of the text and the encoded attachment (0: none) in a content of this size.
 
-    The size includes all lines from Content-Type. The text has at least one line, even if that does not fit.
+    The size includes all lines from Content-Type on. The text has at least one line, even if that does not fit.
     """
     lines = (room_bytes - _FRAME_BYTES - _LEAST_TEXT_BYTES + 2) // _LINE_BYTES
     if room_bytes <= TEXT_ONLY_BYTES or lines < 1:
@@ -64,7 +64,7 @@ class SizedContents:
         self._pool = pool
 
     def make(self, room_bytes: int, u: float) -> Content:
-        """Return a content with this `layout`; `u` in [0, 1) chooses where text and attachment are cut from."""
+        """Return a content with this `layout`; `u` in [0, 1) determines where text and attachment are cut from."""
         text_bytes, file_bytes = layout(room_bytes)
         text = self._text(text_bytes, u)
         if not file_bytes:
@@ -73,18 +73,18 @@ class SizedContents:
 
     def _text(self, size_bytes: int, u: float) -> bytes:
         source = self._texts
-        begin = source.find(b"\n", pick(u, len(source) // 2)) + 1  # the fillers used for planning have no line breaks
+        begin = source.find(b"\n", pick(u, len(source) // 2)) + 1  # the filler used for planning has no line breaks
         cut = _from(source, begin, size_bytes - 2)
         return cut.rstrip(b"\r\n ").ljust(len(cut), b".") + b"\r\n"
 
     def _file(self, size_bytes: int, u: float) -> bytes:
-        """Return whole lines of base64; the last has no CRLF."""
+        """Return whole lines of base64; the last one has no CRLF."""
         begin = pick(u, len(self._lines) // _LINE_BYTES) * _LINE_BYTES
         return _from(self._lines, begin, size_bytes)
 
     @cached_property
     def _texts(self) -> bytes:
-        """Texts in ASCII, one after the other."""
+        """ASCII texts, joined end to end."""
         ascii_only = [variant for variant in range(TEXTS[4096]) if variant % 8 != 7][:_SAMPLES]
         return b"".join([bytes(self._pool.text("new", 4096, variant).body) for variant in ascii_only])
 

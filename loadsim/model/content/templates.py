@@ -1,4 +1,4 @@
-"""Templates of message contents: texts and attachments that are made and encoded once, and shared by all messages."""
+"""Templates for message contents: texts and attachments, made and encoded once, and shared by all messages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BOUNDARY = "=_loadsim_"
 """The beginning of a multipart's boundary."""
 
 TEXTS = {1024: 256, 2048: 128, 4096: 128}
-"""The number of distinct texts by size in bytes."""
+"""The number of different texts by size in bytes."""
 
-_FOREIGN_EVERY = 8  # every eighth text has names and signs beyond ASCII, as quoted-printable UTF-8
+_FOREIGN_EVERY = 8  # every eighth text has non-ASCII names and symbols, as quoted-printable UTF-8
 _SHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 _DOCUMENT = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
@@ -27,8 +27,8 @@ _DOCUMENT = "application/vnd.openxmlformats-officedocument.wordprocessingml.docu
 class Attached:
     """The file attached to one kind of message, in `variants`, and its MIME fields.
 
-    `filename` has a placeholder for the variant's number (from 1). `prose` makes files of `made_bytes`; if this is 0,
-    they are shipped in `data/`. `within` is the Content-Type of the multipart around text and file.
+    `filename` has a placeholder for the variant's number (from 1). Files have `made_bytes` of generated prose; if this
+    is 0, they are shipped in `data/`. `within` is the Content-Type of the multipart that encloses text and file.
     """
 
     filename: str
@@ -66,7 +66,7 @@ KINDS = {
     ),
     "upsWDatt": ContentKind(1024, Attached("paper-{}.docx", _DOCUMENT, 4)),
     "upsXLatt": ContentKind(1024, Attached("sheet-{}.xlsx", _SHEET, 4)),
-    # no mail client shows a sheet in a text: inline marks its place, mixed keeps it accessible
+    # no mail client displays a sheet within the text: inline marks its place, mixed keeps it accessible
     "upsXLobj": ContentKind(1024, Attached("object-{}.xlsx", _SHEET, 4, "inline")),
 }
 """LoadSim's message files by name."""
@@ -77,7 +77,7 @@ ENCODED = ("base64", "quoted-printable")
 
 
 def encoded(encoding: str) -> str:
-    """Return a transfer encoding of `ENCODED` in lower case; "" for others."""
+    """Return a transfer encoding from `ENCODED` in lower case; "" for others."""
     return encoding.lower() if encoding.lower() in ENCODED else ""
 
 
@@ -95,7 +95,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A message from its Content-Type onwards: header lines, the pieces of the body, and the body's digest."""
+    """A message from its Content-Type on: header lines, the pieces of the body, and the body's digest."""
 
     header: bytes
     pieces: tuple[bytes | bytearray, ...]
@@ -103,7 +103,7 @@ class Content:
 
 
 class Pool:
-    """Texts and attachments of one seed, made when first used, and kept."""
+    """The texts and attachments for one seed, made on first use and then kept."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -113,7 +113,7 @@ class Pool:
         self.file = cache(self._file)
 
     def prepare(self, answers: dict[str, int], answer_bytes: int) -> None:
-        """Make every text and file; `answers` has the number of texts for each style other than new."""
+        """Make all texts and files; `answers` has the number of texts for each style other than new."""
         for size_bytes, texts in TEXTS.items():
             for variant in range(texts):
                 self.plain("new", size_bytes, variant)
@@ -125,7 +125,7 @@ class Pool:
                 self.file(name, variant)
 
     def new(self, kind: str, u: float) -> Content:
-        """Return the content of a new message; `u` in [0, 1) chooses the text and the attachment."""
+        """Return the content of a new message; `u` in [0, 1) determines the text and the attachment."""
         spec = KINDS[kind]
         texts = TEXTS[spec.text_bytes]
         if spec.attached is None:
@@ -150,7 +150,7 @@ class Pool:
         return Content(text.header, (text.body,), body_digest(text.body))
 
     def _text(self, style: str, size_bytes: int, variant: int) -> Entity:
-        """Return a text of exactly this decoded size, including CRLF, in a style of `prose.text`."""
+        """Return a text of exactly this decoded size, including CRLF, in one of the styles of `prose.text`."""
         foreign = variant % _FOREIGN_EVERY == _FOREIGN_EVERY - 1
         body = self.prose(style, variant, size_bytes, foreign)
         return Entity(text_header(foreign), quoted_printable(body) if foreign else body)
@@ -184,14 +184,14 @@ def file_entity(spec: Attached, name: str, content: bytes) -> Entity:
 
 
 def base64_lines(content: bytes) -> bytes:
-    """Encode by RFC 2045 section 6.8: lines of 76 characters, with CRLF between them and none after the last."""
+    """Encode as in RFC 2045 section 6.8: lines of 76 characters, with CRLF between them and none after the last."""
     return encodebytes(content)[:-1].replace(b"\n", b"\r\n")
 
 
 def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | None = None) -> Content:
     """Return a multipart of a text and a file (RFC 2046 section 5.1), with `mark` in the boundary.
 
-    The boundary contains "=_", which neither base64 nor quoted-printable can. `digest` is the body's, if known.
+    The boundary contains "=_", which neither base64 nor quoted-printable can contain. `digest` is the body's, if known.
     """
     boundary = BOUNDARY + mark
     delimiter = f"\r\n--{boundary}".encode()
@@ -207,7 +207,7 @@ def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | No
 
 
 def quoted_printable(text: bytes) -> bytes:
-    """Encode by RFC 2045 section 6.7: lines of at most 76 characters. No line of `text` may end in a space or tab."""
+    """Encode as in RFC 2045 section 6.7: lines of at most 76 characters. No line of `text` may end in blank space."""
     lines = []
     for line in text.split(b"\r\n"):
         pieces, used = [], 0
