@@ -1,1 +1,1 @@
-"""A scenario as its user writes it, and its plan: groups, profiles, limits, criteria, workload."""
+"""A scenario as written by its user, and its plan: groups, profiles, limits, criteria, workload."""

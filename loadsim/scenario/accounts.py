@@ -52,7 +52,7 @@ def _address(user: str, domain: str) -> str:
 
 
 def address_problem(address: str, domain: str) -> str | None:
-    """Return a description of what is expected unless this is an address in the domain, else None."""
+    """Describe the address that was expected; None if this is one in the domain."""
     local, _, own = address.rpartition("@")
     if own.lower() == domain and _LOCAL_PART.fullmatch(local) and len(local) <= 64:
         return None
@@ -61,11 +61,11 @@ def address_problem(address: str, domain: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The ways in which accounts log on other than with their own names and passwords.
+    """Alternatives to logging on with an account's own name and password.
 
     `master` is the name that all passwords belong to. It follows `separator` in the log-on name (Dovecot's
-    `user*master`). Without a separator, the user is the authorisation identity. `token_file` is a pattern for paths of
-    token files.
+    `user*master`). Without a separator, the user is the authorisation identity. `token_file` is a pattern for the paths
+    of token files.
     """
 
     master: str | None = None
@@ -125,7 +125,7 @@ class AccountPattern:
         return index if self.account(index, domain).address.lower() == address.lower() else None
 
     def problem(self, domain: str, users: int) -> str | None:
-        """Return a description of what is expected unless this pattern gives each user their own address, else None."""
+        """Describe the pattern that was expected; None if this one gives each user their own address."""
         if not _INDEX.search(self.user):
             return "a pattern that contains {index}"
         if re.search(r"[{}]", _INDEX.sub("", self.user)):
@@ -154,7 +154,7 @@ class AccountTable:
 
 
 def read_table(path: Path, domain: str, manifest_key: str | None = None) -> AccountTable:
-    """Read a table of accounts, which share the manifest key.
+    """Read a table of accounts that share the manifest key.
 
     Raises a one-line `ConfigError`, which shows no password.
     """
@@ -196,10 +196,10 @@ def _accounts(
 
 
 MASK = "***"
-"""Written in place of a password."""
+"""Written in place of passwords."""
 
 PASSWORDS = ("password", "password_file", "password_env")
-"""Keys for the source of the password pattern."""
+"""Keys that say where the password pattern comes from."""
 
 
 @strict
@@ -217,7 +217,7 @@ class AccountsSection:
     password_env: Text | None = None
     """Instead of `password`: an environment variable with the pattern."""
     csv: Text | None = None
-    """Instead of names and passwords: a table with the columns `user`, `password` and optionally `address`."""
+    """Instead of names and passwords: a table with the columns `user`, `password` and, optionally, `address`."""
     manifest_key: Text | None = None
     """Key that signs each mailbox's manifest; accounts without passwords need one. Default: each password."""
     token_file: Pattern | None = None
@@ -251,7 +251,7 @@ class AccountsSection:
 
 
 def prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
-    """Remove the file's source of passwords if the command line names another."""
+    """Remove the file's source of passwords if the command line names a different one."""
     chosen = {source for source in PASSWORDS if ("accounts", source) in origin.overridden}
     accounts = document.get("accounts")
     if chosen and isinstance(accounts, dict):
@@ -283,7 +283,7 @@ def resolve_accounts(
 
 
 def _identity(section: AccountsSection, origin: Origin, directory: Path) -> Identity:
-    """Return how a section's accounts log on. A path without a field must belong to a file."""
+    """Return the way in which a section's accounts log on. A path without a field must belong to a file."""
     path = None
     if section.token_file is not None:
         path = resolve_path(section.token_file, directory)
@@ -305,14 +305,14 @@ def _password(section: AccountsSection, origin: Origin, directory: Path, fetched
 
 
 def _source_of(section: AccountsSection) -> str:
-    """Return the key that names the password's source, after any variable; "" if the key has the password itself."""
+    """Return the key that names the password's source, and any variable; "" if the key has the password itself."""
     if section.password_env is not None:
         return f"{section.password_env} (accounts.password_env)"
     return "" if section.password_file is None else "accounts.password_file"
 
 
 def exposed_passwords(section: AccountsSection | None, origin: Origin, directory: Path) -> tuple[Finding, ...]:
-    """Return a finding for each password that other users of this machine may read."""
+    """Return a finding for each password that other users of this machine may be able to read."""
     findings = []
     whole = ("accounts",) in origin.overridden and section is not None and section.password is not None
     if ("accounts", "password") in origin.overridden or whole:

@@ -1,6 +1,6 @@
 """Criteria that a run must meet to pass: bounds on figures, under their names in `score.json`.
 
-A name is the path of keys, joined by dots; figures of a task are below `tasks.NAME`. In a scenario, dots and nested
+A name is a path of keys, joined by dots; a task's figures are below `tasks.NAME`. In a scenario, dots and nested
 mappings are equivalent: `--set criteria.tasks.READ.p95_ms.max=500` sets `tasks.READ.p95_ms: {max: 500}`.
 """
 
@@ -37,7 +37,7 @@ class Bound:
     below: float | None = None
 
     def document(self) -> dict[str, float]:
-        """Return the limits that are on, as files and log headers state them."""
+        """Return the limits that are on, as stated in files and log headers."""
         return {limit: value for limit, value in asdict(self).items() if value is not None}
 
     @property
@@ -52,22 +52,22 @@ class Bound:
 
 
 Criteria = Mapping[str, Bound | None]
-"""Bounds by the name of the figure; None switches a criterion off."""
+"""Bounds by figure name; None switches a criterion off."""
 
 
 def documents(criteria: Criteria) -> dict[str, dict[str, float] | None]:
-    """Return the criteria as files and log headers state them; None is off."""
+    """Return the criteria as stated in files and log headers; None means off."""
     return {name: bound.document() if bound else None for name, bound in criteria.items()}
 
 
 SCORES = ("score_ms", "response_score_ms")
-"""Figures of each driver, which a closed loop does not have."""
+"""Figures that each driver has, but a closed loop does not."""
 
 DEFAULTS_OF_PLAN = (*SCORES, "response_p95_ms", "done_share", "unserved_share")
 """The last parts of the names of default criteria that compare with the plan; a closed loop has none."""
 
 SCORED = "tasks.scored."
-"""The prefix of a criterion that applies to each scored task without its own."""
+"""The prefix of a criterion that applies to each scored task that has none of its own."""
 
 DELIVERY, DELIVERY_MS = "delivery.p95_ms", 60_000.0
 
@@ -87,7 +87,7 @@ DEFAULT: Mapping[str, Bound] = {
     "tasks.scored.failed_share": Bound(max=0.01),
     "tasks.scored.done_share": Bound(min=0.98),
 }
-"""A score below 1000 ms is LoadSim's published limit. SPECmail requires 95 % of the operations within 5 s, 95 % of the
+"""A score below 1000 ms is LoadSim's published limit. SPECmail requires 95 % of operations within 5 s, 95 % of
 deliveries within 60 s, and less than 1 % errors. The others are this project's own: a server that is down or loses mail
 does not pass, however fast it is."""
 
@@ -100,12 +100,12 @@ PROBES = "probes."
 # --- names of figures -------------------------------------------------------------------------------------------
 
 Tree = Mapping[str, Any]
-"""Names of figures as nested mappings, with `FIGURE` as the leaves."""
+"""Names of figures as nested mappings, with `FIGURE` at the leaves."""
 
 FIGURE = True
 
 _LIMITS: Mapping[str, Any] = {"ms": Amount, "per s": Amount, "%": Share, "MiB": Size, "": Count}
-"""The types of limits by the unit of the figure; limits of probes are amounts."""
+"""The types of limits by the figure's unit; limits for probes are amounts."""
 
 MONITORED = re.compile(rf"[^.@]+@{MONITOR_NAME.pattern}")
 """The name of a probe that `loadsim monitor` samples, with the monitor's name: postfix@mx1."""
@@ -119,9 +119,9 @@ def expected_monitors(criteria: Mapping[str, object]) -> list[str]:
 
 
 def refuse_monitors(criteria: Criteria, declared: Collection[str], where: str) -> None:
-    """Reject criteria that need other monitors than the `declared` ones: their files arrive after the verdict.
+    """Reject criteria that need monitors other than the `declared` ones: their files arrive after the verdict.
 
-    `where` starts the message. Raises `ConfigError`.
+    The error message begins with `where`. Raises `ConfigError`.
     """
     if names := [name for name in expected_monitors(criteria) if name not in declared]:
         found = (
@@ -131,11 +131,11 @@ def refuse_monitors(criteria: Criteria, declared: Collection[str], where: str) -
 
 
 ANY_FIGURE: Tree = {}
-"""The figures of a probe, unknown until it is sampled."""
+"""A probe's figures, which are unknown until it is sampled."""
 
 
 def _below(within: Tree, name: object) -> Any:
-    """Return the names below a name, or `FIGURE`; None for an unknown name."""
+    """Return the names below a name, or `FIGURE`; None if the name is unknown."""
     if within is ANY_FIGURE:
         from loadsim.model.figures import ProbeStatistics  # see `figures`
 
@@ -147,8 +147,8 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
     """Return the figures of a run that a criterion may name; `planned` has the tasks of each driver's users.
 
     These are the numbers in `model.figures`, under the names of tasks, drivers and probes. A closed loop has throughput
-    instead of figures about due tasks. It accepts all default criteria, and switches off those that need a plan:
-    scenarios of both modes can share criteria.
+    instead of figures about due tasks. It accepts all default criteria, but switches off those that need a plan, so
+    that scenarios of both modes can share criteria.
     """
     from loadsim.model.figures import OF_CLOSED_LOOP, OF_PLAN, DriverFigures, Figures, TaskFigures  # not in engines
 
@@ -177,7 +177,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
 def _names_of(cls: type, hidden: Mapping[str, Any] = {}, rows: Mapping[str, Tree] = {}) -> dict[str, Any]:
     """Return the numbers in a class of figures that a criterion may name, except those marked as `hidden`.
 
-    `rows` has the names below the lists and mappings of the class.
+    `rows` has the names below the class's lists and mappings.
     """
     from loadsim.model.figures import NO_CRITERION
 
@@ -201,7 +201,7 @@ def _names_of(cls: type, hidden: Mapping[str, Any] = {}, rows: Mapping[str, Tree
 
 def planned_tasks(profile: Profile) -> set[str]:
     """Return the tasks that users with this profile may perform."""
-    from loadsim.scenario.profile import OUTCOMES  # not for criteria of a log
+    from loadsim.scenario.profile import OUTCOMES  # does not apply to criteria for a log
 
     tasks = {"LOGON", "SYNC", "LOGOFF"}
     if profile.new_mail.per_day:
@@ -250,7 +250,7 @@ def unfolded(criteria: object, origin: Origin, above: Key = ()) -> Any:
 def read_criteria(
     document: object, planned: Mapping[str, set[str]], stress: bool, origin: Origin, probes: Collection[str] = ()
 ) -> Criteria:
-    """Return the criteria of a scenario, including the defaults; None is off.
+    """Return a scenario's criteria, including the defaults; None means off.
 
     A criterion on a task or score that names no driver applies to each driver that plans the task and has no criterion
     of its own. `probes` names the probes that may be sampled. Raises `ConfigError` for unknown figures and invalid
@@ -281,7 +281,7 @@ def read_criteria(
 
 
 def _by_driver(name: str, planned: Mapping[str, set[str]]) -> list[str]:
-    """Return the name of a figure for each driver that has it; with a single driver, the name itself."""
+    """Return a figure's name for each driver that has it; with a single driver, the name itself."""
     if len(planned) == 1:
         return [name]
     return [
@@ -294,7 +294,7 @@ def _by_driver(name: str, planned: Mapping[str, set[str]]) -> list[str]:
 def _bounds(
     document: object, within: Tree, path: Key, tree: Tree, origin: Origin, problems: Problems
 ) -> Iterator[tuple[str, Bound | None]]:
-    """Yield the criteria in a part of the document, and record errors; `within` has the valid names of this part."""
+    """Yield the criteria in a part of the document, and record errors; `within` has the valid names for this part."""
     if not isinstance(document, dict):
         expected = "a mapping of figures to their limits"
         problems.found.append(origin.error(("criteria", *path), expected, document))
@@ -303,7 +303,7 @@ def _bounds(
         here, below = (*path, key), _below(within, key)
         if below is None and len(problems.found) < MOST_SHOWN:
             problems.found.append(_unknown(here, value, within, tree, origin))
-        elif below is None:  # it is not shown, and the search for a similar name is slow
+        elif below is None:  # it will not be shown, and the search for a similar name is slow
             problems.found.append(origin.error_saying(("criteria", *here), "a figure", show(key)))
         elif isinstance(below, Mapping):
             yield from _bounds(value, below, here, tree, origin, problems)
@@ -315,7 +315,7 @@ def _bounds(
 
 
 def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin) -> ConfigError:
-    """Return the error for an unknown name, with the known names and the most similar of them."""
+    """Return the error for an unknown name, with the known names and the one most like it."""
     what = "the tasks that are planned: " if path[-2:-1] == ("tasks",) else ""
     written = [*map(str, path)]
     while isinstance(value, dict) and value and next(iter(value)) not in LIMITS:
@@ -338,7 +338,7 @@ def _names(tree: Tree, above: str = "") -> Iterator[str]:
 
 
 def _bound(document: object, kind: Any, key: Key, origin: Origin) -> Bound | None:
-    """Return the limits of one figure, or None if they are off."""
+    """Return the limits for one figure, or None if they are off."""
     if document is None:
         return None
     if not isinstance(document, dict) or not document:

@@ -1,4 +1,4 @@
-"""The distribution of activities over a day: `run.day_shape` of a scenario."""
+"""The distribution of activities over a day: `run.day_shape` in a scenario."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_WEIGHT = 1e6
 def normalised(weights: Sequence[float]) -> tuple[float, ...]:
     """Normalise weights, so that lists with the same ratios become equal; equal weights, a flat day, become ().
 
-    The result has coprime whole numbers, or shares of the largest weight if these would exceed `MOST_WEIGHT`. Weights
+    The result has coprime whole numbers or, if any would exceed `MOST_WEIGHT`, shares of the largest weight. Weights
     are read as decimals, as in the scenario: 0.1 and 0.3 become 1 and 3. Normalising twice changes nothing.
     """
     exact = [Fraction(str(weight)) for weight in weights]
@@ -46,7 +46,7 @@ class DayShape:
     __slots__ = ("_edges",)
 
     def __init__(self, weights: Sequence[float]) -> None:
-        """Take at least one weight; none is negative, and at least one is above 0."""
+        """Take one or more weights, none negative and at least one above 0."""
         sums = tuple(accumulate(weights))
         self._edges = (0.0, *(running / sums[-1] for running in sums))
 
@@ -62,7 +62,7 @@ class DayShape:
         return round((day + (part + inside) / (len(self._edges) - 1)) * day_us)
 
     def share(self, begin_days: float, end_days: float) -> float:
-        """Return how many days' worth of activities is due between two moments, in days since the start of a day."""
+        """Return how many days' worth of activities are due between two moments, in days since the start of a day."""
         return self._until(end_days) - self._until(begin_days)
 
     def _until(self, moment_days: float) -> float:

@@ -15,7 +15,7 @@ from loadsim.documents.typed import ReadAs, mismatch, strict
 def _decay(count: int, mean: float) -> float:
     """Find, by bisection, the d >= 0 for which chances proportional to exp(-d k), k = 0..count-1, have this mean.
 
-    `mean` is above 0 and at most the midpoint, where d is 0.
+    `mean` is above 0 and at most the midpoint, for which d is 0.
     """
 
     def mean_of(d: float) -> float:
@@ -52,7 +52,7 @@ class Distribution:
         low, high = self.average - self.min, self.max - self.average
         if not low or not high:
             return self.max if low else self.min
-        if low > high:  # large numbers are more likely: mirror a falling distribution
+        if low > high:  # larger numbers are more likely: mirror a falling distribution
             return self.max - _falling(1 - u, self.max - self.min + 1, high)
         return self.min + _falling(u, self.max - self.min + 1, low)
 
@@ -75,6 +75,6 @@ def _read_as(limit: Any, average: Any) -> ReadAs:
 
 CountDistribution = Annotated[Distribution, _read_as(Count, Amount)]
 DurationDistribution = Annotated[Distribution, _read_as(Milliseconds, Milliseconds)]
-"""Durations in the file, milliseconds in the value."""
+"""Durations in the file; milliseconds as values."""
 SizeDistribution = Annotated[Distribution, _read_as(Size, Size)]
-"""Sizes such as 22K in the file, bytes in the value."""
+"""Sizes such as 22K in the file; bytes as values."""

@@ -72,7 +72,7 @@ class ScenarioDocument:
     initialise: Annotated[str, word("auto", "always", "never")] = "auto"
     """Bring mailboxes to the start state: if they differ from it (`auto`), always, or never."""
     weights: Weights = field(default_factory=lambda: dict(load_weights()))
-    """Weights of single tasks in the score, including plug-ins'. Default: `profiles/weights.yaml`."""
+    """Weights of individual tasks in the score, including plug-ins'. Default: `profiles/weights.yaml`."""
     criteria: Annotated[Any, Reads(lambda value: value, "mapping")] = field(default_factory=dict)
     """Limits on figures that a run must keep to pass."""
     limits: Limits = field(default_factory=Limits)
@@ -80,7 +80,7 @@ class ScenarioDocument:
     abort_on: AbortOn = field(default_factory=AbortOn)
     """Conditions that end a run early."""
     cluster: Losses = field(default_factory=Losses)
-    """Reactions to a lost controller, in a run of several machines."""
+    """Reactions to losing the controller, in a run on several machines."""
     probes: Probes = field(default_factory=dict)
     """Probes by name, or `NAME/LABEL`, each a mapping of settings."""
     monitors: Monitors = field(default_factory=dict)

@@ -40,7 +40,7 @@ class Group:
 
     @property
     def connections(self) -> int:
-        """The most simultaneous connections to a user's mailbox: companions have one each, for the Inbox."""
+        """The most simultaneous connections to a user's mailbox: each companion has one, for the Inbox."""
         return self.program.connections + len(self.companions)
 
     @property
@@ -81,7 +81,7 @@ def _reference(key: str, reference: str, at: int, origin: Origin, directory: Pat
 
 
 def check_programs(topology: Sequence[Group], origin: Origin) -> None:
-    """Check that no two programs share a name, as results name programs, and that no user has one twice."""
+    """Check that no two programs share a name, since results name programs, and that no user has one twice."""
     named: dict[str, MailProgram] = {}
     for at, group in enumerate(topology):
         names = [program.name for program in group.programs]
@@ -124,7 +124,7 @@ def check_profiles(topology: Sequence[Group], origin: Origin) -> None:
 
 
 def resolve_lists(stated: ListsSection, topology: Sequence[Group], origin: Origin) -> ListsSection:
-    """Fill in, from the profiles, what the scenario leaves open. Raises `ConfigError` if the profiles differ in it."""
+    """Fill in from the profiles anything that the scenario leaves open. Raises `ConfigError` if they disagree on it."""
     rules = {group.profile.lists: group.profile.name for group in topology}
     counted = stated.count is not None or stated.cover is not None
     unlike = {(None if counted else (rule.count, rule.cover), None if stated.size else rule.size) for rule in rules}

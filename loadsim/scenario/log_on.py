@@ -56,7 +56,7 @@ Pattern = Annotated[str, Reads(_pattern, "text")]
 
 
 def _command(line: str) -> tuple[str, ...]:
-    """Return the words of a command. No error shows them: a secret may be among them."""
+    """Return the words of a command. No error shows them, since one may be a secret."""
     try:
         words = shlex.split(line)
     except ValueError:

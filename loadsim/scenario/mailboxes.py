@@ -1,4 +1,4 @@
-"""Mailboxes as stated in a scenario: the section `mailbox`, which overrides the profiles' start state."""
+"""Mailboxes as a scenario states them: the section `mailbox`, which overrides the profiles' start state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_MESSAGES = 1_000_000
 
 MOST_FOLDERS = 10_000
 DEEPEST = 10
-"""The most levels of nested folders: names must fit into the 255 bytes of a file name."""
+"""The most levels of nested folders: names must fit into a file name's 255 bytes."""
 
 MOST_DAYS = 36_525
 
@@ -94,7 +94,7 @@ Sizes = SizeTable | LognormalSizes
 
 
 def _sizes(value: object) -> Sizes:
-    """Read a mapping as lognormal if it has the key `median`, else as a table."""
+    """Read a mapping as lognormal if it has the key `median`, otherwise as a table."""
     if not isinstance(value, dict) or not value:
         raise mismatch("a mapping of sizes to shares, or the keys median and mean")
     sizes: Sizes = value_of(LognormalSizes, value) if "median" in value else _table(value)
@@ -132,7 +132,7 @@ _PerFolder = Annotated[int | Distribution, Reads(_per_folder, f"0 to {MOST_MESSA
 @strict
 @dataclass(frozen=True, slots=True)
 class MailboxSection:
-    """The mailboxes before the run; None leaves a key to the users' profiles."""
+    """Mailboxes before the run; None leaves a key to the users' profiles."""
 
     inbox: _Messages | None = None
     """Messages in each Inbox; the profile says how many of the newest are unread. Default: the profile's."""
@@ -150,8 +150,8 @@ class MailboxSection:
     age_days: Annotated[int, whole(1, MOST_DAYS)] | None = None
     """Days before December 2025 over which a folder's messages are spread. Default: November 2025."""
     population: Positive | None = None
-    """Users from whom senders are drawn, at least the active ones; answers to inactive senders go to active users.
-    Default: the active users."""
+    """Number of users from whom senders are drawn, at least the active ones; answers to inactive senders go to active
+    users. Default: the active users."""
 
     def __post_init__(self) -> None:
         if self.folders is not None and levels(self.folders, self.fan_out) > DEEPEST:
@@ -168,7 +168,7 @@ PROFILES = MailboxSection()
 
 
 def levels(folders: int, fan_out: int | None) -> int:
-    """Return the depth of a tree of folders that is filled level by level."""
+    """Return the depth of a folder tree that is filled level by level."""
     if fan_out is None or not folders:
         return min(folders, 1)
     depth, wide, held = 0, 1, 0

@@ -1,6 +1,6 @@
 """A scenario's population: users' groups and distribution lists, as functions of the user's number.
 
-Users are numbered from 1. There is no table of users, so even a million need no memory.
+Users are numbered from 1. There is no table of users, so even a million take up no memory.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ CORRESPONDENTS = 65_536
 """The size of the cache of addresses."""
 
 _GOLDEN = 0.6180339887498949
-"""The fractional part of the golden ratio: its multiples' fractional parts fill [0, 1) evenly, however many there are.
+"""The golden ratio's fractional part. The fractional parts of its multiples fill [0, 1) evenly, however many there are.
 """
 
 
 def group_index(user: int, sizes: Sequence[int]) -> int:
     """Return the group of user `user` (from 1), if groups of these sizes are spread evenly over the users.
 
-    Bresenham's rule spreads the first group over all numbers, the next one over the remaining numbers, and so on. Among
-    any consecutive users, the first group has its proportion to within one user, the second to within two, and so on:
-    each group's rounding, of less than one user, adds to the previous groups'.
+    Bresenham's rule spreads the first group over all numbers, the next over the remaining numbers, and so on. Among any
+    consecutive users, the first group has its proportion to within one user, the second to within two, and so on: each
+    group's rounding, of less than one user, adds to the previous groups'.
     """
     place, left = user - 1, sum(sizes)
     if not 0 <= place < left:
@@ -47,10 +47,10 @@ def group_index(user: int, sizes: Sequence[int]) -> int:
 def list_edges(rule: ListsSection, population: int, active: int) -> list[int]:
     """Return the edges of the lists: list k (from 0) has the users edges[k] + 1 ... edges[k + 1].
 
-    The sizes step evenly through their distribution from a start that the lists' seed determines, so even a few lists
-    have about the average size. If the remaining users are too few for a list, they join the last one; if that would
-    exceed the maximum, the last list gives up users to one of minimum size. So no list is smaller than the minimum, and
-    "cover 100%" covers all users, if lists of these sizes can. Lists beyond the active users are left out.
+    The sizes step evenly through their distribution, starting where the lists' seed determines, so even a few lists
+    have about the average size. If too few users remain for a list, they join the last one; if that would exceed the
+    maximum, the last list gives up users to one of minimum size. So no list is smaller than the minimum, and "cover
+    100%" covers all users if lists of these sizes can. Lists beyond the active users are left out.
     """
     end = population if rule.cover is None else round(population * rule.cover)
     assert rule.size is not None, "a scenario that is read has it from its profiles"
@@ -69,14 +69,14 @@ def list_edges(rule: ListsSection, population: int, active: int) -> list[int]:
 
 
 class DistributionLists:
-    """A scenario's lists: ranges of consecutive users of a stated population.
+    """A scenario's lists: ranges of consecutive users from a stated population.
 
-    Their sizes come from a separate seed, so they do not depend on the number of active users. A run has only the lists
-    whose members are all active.
+    Their sizes come from a separate seed, so they do not depend on the number of active users. A run has only those
+    lists whose members are all active.
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        """Raises `ConfigError` if an account has the address of a list."""
+        """Raises `ConfigError` if an account has the same address as a list."""
         self._domain = scenario.domain
         self._edges = list_edges(scenario.lists, scenario.lists.population or scenario.users, scenario.users)
         for index in range(len(self)):
@@ -106,7 +106,7 @@ class Population:
         self.lists = DistributionLists(scenario)
         self._sizes = [group.users for group in scenario.topology]
         self._users = scenario.users
-        # Cached, since users' correspondents repeat.
+        # Cached, since users' correspondents recur.
         self.address = lru_cache(CORRESPONDENTS)(lambda user: scenario.account(user).address)
         self.number = lru_cache(CORRESPONDENTS)(self._number)
 
@@ -117,13 +117,13 @@ class Population:
         return self.scenario.topology[group_index(user, self._sizes)]
 
     def _number(self, address: str) -> int | None:
-        """Return the active user with this address; None for the addresses of lists and others."""
+        """Return the active user with this address; None for addresses of lists and others."""
         user = self.scenario.accounts.number(address, self.scenario.domain)
         return user if user is not None and 1 <= user <= len(self) else None
 
 
 def further_connections(scenario: Scenario, users: Iterable[int] | None = None) -> int:
-    """Return the most connections to mailboxes that these users (None: all) have, beyond one each.
+    """Return the most mailbox connections that these users (None: all) have beyond one each.
 
     Over MAPI, waiting for events takes a separate connection.
     """
@@ -146,10 +146,10 @@ def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:
 
 
 def resized(scenario: Scenario, users: int, most: int, sections: Sequence[str] = ("lists", "mailbox")) -> list[str]:
-    """Return the settings for a number of users in groups with the scenario's proportions.
+    """Return the settings for a different number of users, in groups with the scenario's proportions.
 
     Lists and mailboxes are those for the `most` users, so a server needs one set of lists, and mailboxes are filled
-    once. A population that the scenario states is kept.
+    once. If the scenario states a population, it is kept.
     """
     sizes = [group.users for group in scenario.topology]
     stated = {"lists": scenario.lists.population, "mailbox": scenario.mailbox.population}
@@ -160,7 +160,7 @@ def resized(scenario: Scenario, users: int, most: int, sections: Sequence[str] =
 
 
 def shared(users: int, sizes: Sequence[int]) -> list[int]:
-    """Divide users among groups in proportion to the groups' sizes, at least one each, by largest remainder."""
+    """Divide users among groups in proportion to the groups' sizes, with at least one each, by largest remainder."""
     spare, total = users - len(sizes), sum(sizes)
     wanted = [max(0.0, users * size / total - 1) for size in sizes]
     scale = spare / sum(wanted) if sum(wanted) else 0.0

@@ -1,4 +1,4 @@
-"""User profiles: a kind of user's daily activities, read from `profiles/`."""
+"""User profiles: the daily activities of a kind of user, read from `profiles/`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def may_name_plugin_task(name: object) -> bool:
 
 
 def expected_plugin_task() -> str:
-    """Return what errors for other names expect."""
+    """Describe, for errors, the names that a plug-in's task may have."""
     return f"words of A-Z and 0-9 (at most {_LONGEST_NAME} characters) that do not name a task of loadsim"
 
 
@@ -150,7 +150,7 @@ class Outcomes:
 @strict
 @dataclass(frozen=True, slots=True)
 class ListRule:
-    """Distribution lists: their `count`, or the share of users that they `cover`; and their sizes."""
+    """Distribution lists: either their `count`, or the share of users that they `cover`; and their sizes."""
 
     size: CountDistribution
     """Members of a list, `{min, average, max}`."""
@@ -209,7 +209,7 @@ class Calculated:
 
 
 TASKS = "tasks"
-"""The word for names of tasks in errors."""
+"""The name of task names in errors."""
 
 
 def _weights_of_kinds(value: object) -> dict[str, float]:
@@ -224,7 +224,7 @@ def _weights_of_kinds(value: object) -> dict[str, float]:
 class Profile:
     """A kind of user. Rates are per user and day of `day_s` seconds.
 
-    A night of `night_s` seconds follows each day; in it, users stay logged on and start no activity.
+    A night of `night_s` seconds follows each day, during which users stay logged on but start no activities.
     """
 
     name: Text
@@ -236,7 +236,7 @@ class Profile:
     empty_deleted_items_on_log_off: Switch = True
     """Empty Deleted Items before logging off."""
     inbox_limit: Count | None = None
-    """Messages in the Inbox above which the oldest are moved to Deleted Items. Default: no limit."""
+    """Number of messages in the Inbox above which the oldest are moved to Deleted Items. Default: no limit."""
     load_attachment: Share
     """Share of messages with an attachment whose attachment is loaded after reading."""
     start_state: StartState
@@ -250,7 +250,7 @@ class Profile:
     after_reading: Outcomes
     """Outcomes of reading a new message, which are exclusive."""
     after_browsing: Outcomes = field(default_factory=Outcomes)
-    """Outcomes of reading an old message, likewise."""
+    """Outcomes of reading an old message, likewise exclusive."""
     messages: Annotated[dict[str, float], Reads(_weights_of_kinds, "mapping")]
     """Weights of the kinds of messages: texts of 1, 2, 4 KiB (`ups1K`, `ups2K`, `ups4K`), or of 1 KiB with an
     attachment of 10 KiB (`ups10Kat`), of Word or Excel (`upsWDatt`, `upsXLatt`), an embedded bitmap or Excel object
@@ -269,7 +269,7 @@ class Profile:
 
 
 def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
-    """Read a profile by its shipped name (`loadsim-5.5/medium`), or its path relative to `relative_to`.
+    """Read a profile from its shipped name (`loadsim-5.5/medium`), or from a path relative to `relative_to`.
 
     Raises a one-line `ConfigError`.
     """
@@ -279,7 +279,7 @@ def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
 
 @cache
 def _shipped(path: Path, name: str) -> Profile:
-    """Read a shipped profile once; it does not change while a program runs."""
+    """Read a shipped profile once; it does not change while a program is running."""
     return _load(path, name, ())[0]
 
 
@@ -292,7 +292,7 @@ def _load(path: Path, name: str, above: tuple[Path, ...]) -> tuple[Profile, dict
 
 
 def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """Return the document of the profile that a file is based on; `above` are the files that are based on this file."""
+    """Return the document of the profile on which a file is based; `above` are the files based on this file."""
     place = locate("profiles", reference, path.parent) if isinstance(reference, str) else None
     if place is None:
         raise origin.error_saying(("from",), expected_file("profiles"), with_nearest(reference, known("profiles")))
@@ -303,12 +303,12 @@ def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]
 
 
 def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Override the rows of a profile's base with its own.
+    """Override the rows of a profile's base with the profile's own.
 
-    A profile does not inherit the name, or the calculated load, which was published for the whole table.
+    The name is not inherited; nor is the calculated load, which was published for the whole table.
     """
     kept = {key: value for key, value in base.items() if key not in ("name", "calculated")}
-    for row in ("after_reading", "after_browsing"):  # computed again from the rest
+    for row in ("after_reading", "after_browsing"):  # recomputed from the rest
         if isinstance(over.get(row), dict) and isinstance(kept.get(row), dict):
             kept[row] = {key: value for key, value in kept[row].items() if key != "nothing"}
     merged: dict[str, Any] = merge(kept, over)
@@ -337,7 +337,7 @@ def read_weights(value: object, what: str, names: Collection[str]) -> dict[str, 
             mistakes.append(mismatch(f"one of the {what} {', '.join(names)}", shown, at=(str(name),)))
         elif isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
             mistakes.append(mismatch("a weight of at least 0", show(weight), at=(name,)))
-        elif weight and not 1e-9 <= weight <= 1e9:  # outside these, sums of products lose digits or overflow
+        elif weight and not 1e-9 <= weight <= 1e9:  # beyond these, sums of products lose digits or overflow
             mistakes.append(mismatch("a weight of 0, or from 1e-9 to 1e9", show(weight), at=(name,)))
     if mistakes:
         raise mismatches(mistakes)
@@ -345,7 +345,7 @@ def read_weights(value: object, what: str, names: Collection[str]) -> dict[str, 
 
 
 def weights_of(document: object, name: str) -> dict[str, float]:
-    """Read a document that maps tasks to weights. Raises `ConfigError`, in which it is called `name`."""
+    """Read a document that maps tasks to weights. Raises `ConfigError`, which calls the document `name`."""
     weights: dict[str, float] = parse(Annotated[Any, Reads(_some_weights)], document, Origin(name))
     return weights
 

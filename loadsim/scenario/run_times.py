@@ -12,17 +12,17 @@ from loadsim.scenario.profile import Profile
 from loadsim.scenario.sections import RunSection
 
 PARTS = ("warm-up", "window", "after-window")
-"""The parts of the work in order; the last is the rest, if the window ends before the work does."""
+"""The parts of the work, in order; the last is the time that remains if the window ends before the work does."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """The times of a run: `duration_s`, in days of `day_length_s`; log-ons take `ramp_up_s` before the common start.
+    """A run's times: `duration_s`, in days of `day_length_s`; log-ons take `ramp_up_s` before the common start.
 
     A night of `night_length_s` follows each day; a day and its night are a cycle. The window begins `warm_up_s` after
-    the common start and lasts `window_s`; tasks that are due in it are scored. In `mode` stress, users do their planned
+    the common start and lasts `window_s`; tasks due in it are scored. In `mode` stress, users do their planned
     activities one after another, without pauses or nights. `day_shape` has the weights of equal parts of each day; if
-    empty, the day is flat.
+    it is empty, the day is flat.
     """
 
     day_length_s: float
@@ -80,7 +80,7 @@ def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin)
         expected = f"a run of at most {length(LONGEST_S)}"
         raise origin.error_saying(("run", "days"), expected, f"{days:,} days of {length(cycle_s)}")
 
-    # Find the time that may contain the window: the run, or one of its days.
+    # Find the time in which the window must lie: the run, or one of its days.
     begin_s, end_s, within = 0.0, duration_s, f"the run of {length(duration_s)}"
     if night_length_s:
         last_whole = (duration_s + night_length_s) // cycle_s - 1

@@ -1,6 +1,6 @@
 """Scenarios: the server, the users, the length of a day, the seeds, and the criteria; read from `scenarios/`.
 
-A scenario file is read as a document, which `--set` changes, and resolved to a `Scenario`, which holds every default.
+A scenario file is read as a document, which `--set` changes, and is resolved to a `Scenario` with all defaults.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from loadsim.scenario.server import Server, insecure, resolve_server, server_doc
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A resolved scenario, which holds every default."""
+    """A resolved scenario, with all defaults filled in."""
 
     name: str
     server: Server | Literal["embedded"]
@@ -84,11 +84,11 @@ class Scenario:
     audit: bool | None = None
     audit_allow: tuple[str, ...] = ()
     exposed: tuple[Finding, ...] = field(default=(), compare=False)
-    """A finding for each password that other users of this machine may read."""
+    """A finding for each password that other users of this machine may be able to read."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings that a run's events and result repeat."""
+        """The findings that a run repeats in its events and result."""
         findings = [*insecure(self.server)] if isinstance(self.server, Server) else []
         if self.initialise == "never":
             findings.append(finding(Code.START_STATE_UNKNOWN))
@@ -105,7 +105,7 @@ class Scenario:
 
     @property
     def log_on(self) -> str | None:
-        """The log-on methods of the server's services; None for the default methods, and without a real server."""
+        """The log-on methods of the server's services; None for the default methods, or without a real server."""
         return self.server.log_on if isinstance(self.server, Server) else None
 
     @property
@@ -124,7 +124,7 @@ class Scenario:
 
     @property
     def submission(self) -> str:
-        """The ways in which users submit: the scenario's, or those of their mail programs."""
+        """The ways in which users submit: the scenario's, or their mail programs'."""
         return self.client.submission or ", ".join(sorted({group.program.submission for group in self.topology}))
 
     @property
@@ -136,13 +136,13 @@ class Scenario:
 
     @property
     def plugin_tasks(self) -> tuple[str, ...]:
-        """The names of plug-ins' tasks that users are planned to do."""
+        """The names of the plug-in tasks that users are planned to do."""
         rates = (task for group in self.topology for task in group.profile.tasks.items())
         return tuple(sorted({name for name, task in rates if task.per_day}))
 
     @property
     def plugins(self) -> dict[str, str]:
-        """The plug-ins that make part of the load: package and version on this machine, by kind and name."""
+        """The plug-ins that take part in the load: package and version on this machine, by kind and name."""
         used = (
             *(("driver", group.protocol) for group in self.topology),
             *(("task", name) for name in self.plugin_tasks),
@@ -151,7 +151,7 @@ class Scenario:
         return {name: package for name, package in packages.items() if package is not None}
 
     def using(self, services: Services) -> Services:
-        """Return services with the settings of the client and of the folders."""
+        """Return services with the settings of client and folders."""
         return replace(self.client.using(services), folders=self.folders)
 
     def with_program(
@@ -180,7 +180,7 @@ class Scenario:
         return self.accounts.account(index, self.domain)
 
     def digest(self) -> str:
-        """Return the SHA-256 of all that determines the load: users, their profiles, lists, length of the day, seeds.
+        """Return the SHA-256 of everything that determines the load: users, profiles, lists, length of the day, seeds.
 
         Plug-ins count with the versions installed on this machine. Names, the server's address, accounts, the window,
         probes, monitors, weights, criteria and limits do not change the load.
@@ -276,7 +276,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
 
 
 def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
-    """Return a section as in a file, where durations have their units in the value instead of the key."""
+    """Return a section as in a file, where durations have their units in the value, not in the key."""
     return {
         name.removesuffix("_s"): seconds(value) if name.endswith("_s") else value
         for name, value in asdict(section).items()
@@ -287,7 +287,7 @@ def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
 
 
 def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: bool = True) -> Scenario:
-    """Read a scenario by its name or path, with settings such as `topology.0.users=200`.
+    """Read a scenario from its name or path, with settings such as `topology.0.users=200`.
 
     Without `passwords`, no password is fetched: a scenario of unknown origin may name any file. Raises `ConfigError`
     with all errors in single values; if there are none, with errors in other files, and in how values fit together.
@@ -349,7 +349,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
         criteria = _criteria(document, topology, origin)
     problems.check()
 
-    # Fetch passwords last, and only for a sound scenario.
+    # Fetch passwords last, and only for a valid scenario.
     accounts: AccountPattern | AccountTable = AccountPattern()
     if document.accounts is not None:
         most = max(users, document.mailbox.population or 0)
@@ -381,7 +381,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
 
 
 def _check_weights(weights: Mapping[str, float], topology: Sequence[Group], origin: Origin, problems: Problems) -> None:
-    """Check that the weights belong to loadsim's tasks, or to tasks that plug-ins add to the profiles."""
+    """Check that each weight belongs to one of loadsim's tasks, or to a plug-in's task in the profiles."""
     own = (*load_weights(), *UNSCORED)
     known_names = tuple(dict.fromkeys((*own, *(task for group in topology for task in group.profile.tasks))))
     for task in weights:
@@ -405,7 +405,7 @@ def _check_accounts(document: ScenarioDocument, origin: Origin) -> None:
 
 
 def _mailbox(section: MailboxSection, users: int, topology: Sequence[Group], origin: Origin) -> MailboxSection:
-    """Check the population, and that `fan_out` does not nest the profiles' folders, if these are used, too deeply."""
+    """Check the population, and that `fan_out` does not nest the profiles' folders (if used) too deeply."""
     if section.population is not None and not users <= section.population <= MOST_USERS:
         expected = f"a number from the {users:,} users of the topology to {MOST_USERS:,}"
         raise origin.error(("mailbox", "population"), expected, section.population)
@@ -421,7 +421,7 @@ def _criteria(document: ScenarioDocument, topology: Sequence[Group], origin: Ori
     for group in topology:
         planned.setdefault(group.driver_name, set()).update(planned_tasks(group.profile))
     criteria = read_criteria(document.criteria, planned, document.run.mode == STRESS, origin, document.probes)
-    # The server is not late while the program does not look.
+    # The server is not late while the program is not looking.
     if criteria.get(DELIVERY) is DEFAULT[DELIVERY]:
         look_ms = 1000 * max(group.program.look_s for group in topology)
         criteria = {**criteria, DELIVERY: replace(DEFAULT[DELIVERY], below=DELIVERY_MS + look_ms)}

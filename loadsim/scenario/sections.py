@@ -42,7 +42,7 @@ def _source(value: object) -> str:
 @strict
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The behaviour of users' mail programs with any driver; results state what changes the server's work."""
+    """The behaviour of users' mail programs with any driver; results state anything that changes the server's work."""
 
     submission: Annotated[str, word(*SUBMISSIONS)] | None = None
     """SMTP commands one at a time, or pipelined; results state it. Default: the program's."""
@@ -131,7 +131,7 @@ FolderName = Annotated[str, Reads(_folder, "text")]
 @dataclass(frozen=True, slots=True)
 class _Folders:
     prefix: Annotated[str, Reads(_prefix, "text")] | None = None
-    """Beginning of all names but INBOX, such as `INBOX.`. Default: by NAMESPACE."""
+    """Beginning of all names but INBOX, such as `INBOX.`. Default: from NAMESPACE."""
     sent: FolderName | None = None
     """Folder of sent mail, below the prefix, with `/` between levels. Default: by special use, else Sent Items."""
     trash: FolderName | None = None
@@ -190,7 +190,7 @@ class ListsSection:
     cover: Share | None = None
     """Instead of `count`: share of the population on lists. Default: the profiles'."""
     size: CountDistribution | None = None
-    """Members of a list. Default: the profiles'."""
+    """Number of members of a list. Default: the profiles'."""
     population: Positive | None = None
     """Number of users from whom lists are made; only lists of active users are addressed. Default: all users."""
     seed: Count = 1
@@ -205,7 +205,7 @@ class ListsSection:
 
 FLAT = "flat"
 MOST_PARTS = 24 * 60
-"""The most parts of a day's shape: one per minute of 24 h."""
+"""The most parts in a day's shape: one per minute of 24 h."""
 
 
 def _day_shape(value: object) -> tuple[float, ...]:
@@ -235,8 +235,8 @@ class RunSection:
     ramp_up_s: Duration | None = None
     """Time over which log-ons are spread. Default: 1 s per 50 users, at least 1 s."""
     warm_up_s: Duration | None = None
-    """Time after the common start that is not scored. Default: a quarter of the run; with nights, all before the last
-    whole day, and a quarter of that."""
+    """Time after the common start that is not scored. Default: a quarter of the run; with nights, everything before the
+    last whole day, and a quarter of that day."""
     window_s: PositiveDuration | None = None
     """Time after the warm-up that is scored. Default: half of the run, or of that day."""
     seed: Count = 1
@@ -244,7 +244,7 @@ class RunSection:
     mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
     """Do tasks when they are due; with `stress`, each user's next activity begins at once, and there is no score."""
     day_shape: Annotated[tuple[float, ...], Reads(_day_shape, f"{FLAT}, or a list")] = ()
-    """Activity over a day: weights of 2 to 1,440 equal parts, whose ratios alone count. Default: `flat`."""
+    """Activity over a day: weights of 2 to 1,440 equal parts; only their ratios count. Default: `flat`."""
     audit: Switch | None = None
     """Read all mailboxes after the run, and account for each message. Default: if there are at most 100,000 messages,
     and on one machine."""
@@ -261,10 +261,10 @@ class RunSection:
 @strict
 @dataclass(frozen=True, slots=True)
 class AbortOn:
-    """Conditions that end a run early, like Ctrl-C; None switches one off."""
+    """Conditions that end a run early, as Ctrl-C would; None switches one off."""
 
     failed_share: Share | None = None
-    """End the run if a larger share fails among at least 20 tasks that ended in `abort_on.period`."""
+    """End the run if a larger share fails among at least 20 tasks that ended within `abort_on.period`."""
     lost_users: Share | None = None
     """End it if a larger share of users has no session throughout that period."""
     period_s: PositiveDuration = 30.0
@@ -274,7 +274,7 @@ class AbortOn:
 @strict
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Reactions to a lost controller, in a run of several machines."""
+    """Reactions to losing the controller, in a run on several machines."""
 
     control_limit_s: PositiveDuration = 60.0
     """Time without a message after which the controller counts as lost; the client machine then finishes its load."""

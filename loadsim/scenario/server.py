@@ -41,10 +41,10 @@ SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
 HTTP_PORTS = {"http": 80, "https": 443}
 
 MAPI_PATH = "/mapi/emsmdb"
-"""The mailboxes' path on servers for MAPI over HTTP. Clients learn it from Autodiscover, which loadsim does not use."""
+"""The mailboxes' path on servers for MAPI over HTTP. Clients learn it by Autodiscover, which loadsim does not use."""
 
 INSECURE = "insecure-none"
-"""The value that switches off the verification of certificates."""
+"""The value that switches off certificate verification."""
 
 
 def _verify(value: object) -> bool:
@@ -54,7 +54,7 @@ def _verify(value: object) -> bool:
 
 
 def _methods(known: Sequence[str]) -> Callable[[object], tuple[str, ...]]:
-    """Return a reader of `auto`, a method, or a list of methods in order of preference."""
+    """Return a reader for `auto`, a method, or a list of methods in order of preference."""
 
     def read(value: object) -> tuple[str, ...]:
         if value == AUTO:
@@ -121,7 +121,7 @@ class _Imap:
     client_key: Pattern | None = None
     """The certificate's key, without a passphrase. Default: in the certificate's file."""
     preparation_connections: Annotated[int, whole(1, 1000)] = 32
-    """Most simultaneous connections of a machine while it prepares mailboxes."""
+    """Most simultaneous connections from a machine while it prepares mailboxes."""
     ignore_capabilities: tuple[Annotated[str, Reads(_capability, ", ".join(IGNORABLE))], ...] = ()
     """Capabilities not to use even if the server offers them, such as `[IDLE, MOVE]`."""
 
@@ -225,7 +225,7 @@ def _check_tls(section: _Imap | _Smtp | _Mapi) -> None:
 
 
 _COMMON = (*("host", "tls", "ca_file", "tls_server_name", "tls_verify"), *("client_certificate", "client_key"))
-"""Keys that an endpoint shares with the file for all services, but for MAPI's `host` and `tls`, which `url` has."""
+"""Keys shared by an endpoint and the file for all services, except MAPI's `host` and `tls`, which `url` has."""
 
 
 def _common(service: _Imap | _Smtp | _Mapi | Endpoint) -> dict[str, Any]:
@@ -283,7 +283,7 @@ class Server:
 
     @property
     def log_on(self) -> str | None:
-        """The log-on methods for a log's header, as they cost servers different work; None for the defaults."""
+        """The log-on methods for a log's header, as they differ in work for the server; None for the defaults."""
         if all(endpoint.auth and not endpoint.methods for endpoint in self.endpoints.values()):
             return None
         return ", ".join(
@@ -342,7 +342,7 @@ def _with_files(endpoint: Endpoint, service: str, origin: Origin, directory: Pat
 
 
 def _check_methods(accounts: AccountsSection | None, server: Server, origin: Origin, problems: Problems) -> None:
-    """Record the log-on methods for which the scenario has no secret."""
+    """Record as errors the log-on methods for which the scenario has no secret."""
     if accounts is None:
         return
     for service, endpoint in server.endpoints.items():

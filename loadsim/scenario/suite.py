@@ -1,4 +1,4 @@
-"""Suites: runs over a matrix of servers, users and settings, repeated, with commands around each run.
+"""Suites: repeated runs over a matrix of servers, users and settings, with commands around each run.
 
 A suite file is checked here as far as possible without its scenarios.
 """
@@ -19,13 +19,13 @@ from loadsim.model.draws import draw
 from loadsim.model.terms import MOST_USERS
 
 DIMENSIONS = ("server", "users", "settings")
-"""The dimensions of the matrix, in the order in which they form a cell's name."""
+"""The dimensions of the matrix, in the order in which they make up a cell's name."""
 
 MOST_CELLS, MOST_RUNS = 500, 10_000
 """The most cells in a suite, and the most runs, not counting retries."""
 
 _LIMIT_S = 600.0
-"""The default time limit of a hook: restoring a snapshot takes minutes."""
+"""A hook's default time limit: restoring a snapshot takes minutes."""
 
 # --- the file ---------------------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Level:
 @strict
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Cells by their levels; a dimension that is None is not restricted."""
+    """Cells selected by their levels; a dimension that is None is not restricted."""
 
     server: Name | None = None
     """Name of a server. Default: all."""
@@ -131,7 +131,7 @@ class SuiteDocument:
     repeats: Annotated[int, whole(1, 1000)] = 5
     """Runs per cell."""
     seed: Count = 1
-    """Seed of the random order of the cells in each repeat."""
+    """Seed for the random order of the cells in each repeat."""
     pause_s: Duration = 0.0
     """Pause before each run but the first; with the probe postfix, it also waits until the send queue is empty."""
     retries: Annotated[int, whole(0, 100)] = 1
@@ -207,7 +207,7 @@ class Suite:
     def slots(self) -> tuple[Slot, ...]:
         """The order of runs, in which each repeat is a block of all cells.
 
-        The seed randomises a block's order, so that slow drift of a machine affects all cells alike. Every second block
+        The seed randomises a block's order, so that a machine's slow drift affects all cells alike. Every second block
         reverses the previous one, so that no two cells strictly alternate.
         """
         ordered = [(cell, repeat) for repeat in range(1, self.stated.repeats + 1) for cell in self._block(repeat)]
@@ -223,7 +223,7 @@ class Suite:
 
 
 def load_suite(ref: str) -> Suite:
-    """Read a suite by its path or shipped name. Raises `ConfigError` with all errors in the file.
+    """Read a suite from its path or shipped name. Raises `ConfigError` with all errors in the file.
 
     Its scenarios are not read.
     """
@@ -283,7 +283,7 @@ def _cells(suite: SuiteDocument) -> Iterator[Cell]:
 
 
 def _scenario(ref: str, path: Path) -> str:
-    """Return a scenario's shipped name, or its path, which the file states relative to itself."""
+    """Return a scenario's shipped name, or its path, which the file gives relative to itself."""
     place = locate("scenarios", ref, path.parent)
     return ref if place is None or ref in known("scenarios") else str(place[0])
 

@@ -1,7 +1,7 @@
-"""The plan of one user: the due time of each activity, and every choice that does not depend on the server.
+"""One user's plan: when each activity is due, and every choice that does not depend on the server.
 
 Activities are Poisson processes at the profile's daily rates. The outcome of reading a message is drawn from the
-message's id: it is fixed like the plan, and only its time depends on the server.
+message's id: like the plan, it is fixed, and only its time depends on the server.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ NEW_MAIL = "new mail"
 PROCESS_INBOX = "process inbox"
 BROWSE = "browse"
 SCHEDULE = "schedule"
-"""Kinds of activities; the name of each plug-in's task is one, too."""
+"""Kinds of activities; each plug-in task's name is one, too."""
 
 MOST_ACTIVITIES = 100_000
-"""The most activities that the rates may give a user in a run, on average. Planning them takes seconds."""
+"""The most activities per run that the rates may give a user on average. Planning them takes seconds."""
 
 MAILBOXES = 64
 """The size of the cache of start states, whose messages are made one after another."""
@@ -44,7 +44,7 @@ NEVER_S = 1e300
 
 _LEVEL = r"Folder (?:0[1-9]|[1-9][0-9]{1,8})"
 _OWN_FOLDER = re.compile(rf"{_LEVEL}(?:/{_LEVEL}){{0,9}}")
-"""Matches the names of `mailboxes.folder_names`."""
+"""Matches the names from `mailboxes.folder_names`."""
 
 START_US = 1_764_547_200_000_000
 """2025-12-01 00:00 UTC, the end of the period over which `mailbox.age_days` spreads messages; constant, so that a
@@ -126,9 +126,9 @@ class Addressing(NamedTuple):
 
 
 class Initial(NamedTuple):
-    """A message of the start state; `sender` is the user in its From, `kind` the kind of message.
+    """A start-state message; `sender` is the user in its From, `kind` the kind of message.
 
-    If the scenario states sizes, `size_bytes` is its whole size, and its kind is `SIZED`. If the scenario states its
+    If the scenario states sizes, `size_bytes` is its total size, and its kind is `SIZED`. If the scenario states its
     age, `sent_us` is its date.
     """
 
@@ -183,7 +183,7 @@ class Workload:
 
     @cached_property
     def _rates_per_s(self) -> dict[int, dict[str, float]]:
-        """The rates of activities above 0, by the profile's identity and by kind."""
+        """Rates of activities above 0, by the profile's identity and by kind."""
         rates = {}
         for group in self.scenario.topology:
             profile = group.profile
@@ -209,7 +209,7 @@ class Workload:
         return kinds[weighted(draw(self.seed, user, stream, index), cumulative)]
 
     def addressing(self, user: int, profile: Profile, stream: str, index: int | str) -> Addressing:
-        """Draw the recipients of a new message, or of a forward, which is addressed like a new one.
+        """Draw the recipients of a new message, or of a forward, which is addressed like one.
 
         Source: Compaq 1997, Table 1: random recipients per new message; add one distribution list.
         """
@@ -236,7 +236,7 @@ class Workload:
         return reached
 
     def addresses(self, addressing: Addressing) -> list[str]:
-        """Return the addresses for the server: individuals, then the list."""
+        """Return the addresses to give the server: individuals first, then the list."""
         named = [self.population.address(user) for user in addressing.users]
         if addressing.list_index is not None:
             named.append(self.population.lists.address(addressing.list_index))
@@ -265,7 +265,7 @@ class Workload:
         return profile.schedule.file_bytes.at(draw(self.seed, user, "schedule.size", index))
 
     def own_folders(self, user: int) -> tuple[str, ...]:
-        """Return a user's own folders, which they browse, and move and copy messages to."""
+        """Return a user's own folders, which they browse, and to which they move and copy messages."""
         stated = self.scenario.mailbox.folders
         folders = self.profile(user).start_state.folders if stated is None else stated
         return folder_names(folders, self.scenario.mailbox.fan_out)
@@ -291,13 +291,13 @@ class Workload:
     def initially_unread(self, user: int) -> int:
         """Return the number of unread messages at the start, which are the newest in the Inbox.
 
-        It is the profile's: users read all unread mail when they first process the Inbox, so a larger Inbox only holds
-        more read mail.
+        The profile states it: users read all unread mail when they first process the Inbox, so a larger Inbox only
+        holds more read mail.
         """
         return min(self._counts(user)[INBOX], self.profile(user).start_state.inbox)
 
     def initial(self, user: int, folder: str, index: int) -> Initial:
-        """Draw the `index`th message (from 0) of a folder at the start."""
+        """Draw the `index`th message (from 0) in a folder at the start."""
         address = f"{folder}/{index}"
         other = 1 + pick(draw(self.seed, user, "initial.sender", address), self.start_population - 1)
         seen = folder != INBOX or index < self._counts(user)[INBOX] - self.initially_unread(user)
@@ -314,7 +314,7 @@ class Workload:
         return Initial(initial_id(user, folder, index), other + (other >= user), kind, seen, size_bytes, sent_us)
 
     def correspondent(self, user: int, sender: int) -> int:
-        """Return the active user to whom a user addresses answers to mail from `sender`.
+        """Return the active user who gets a user's answers to mail from `sender`.
 
         Senders in the start state may be inactive (`mailbox.population`); any active user is then equally likely.
         """
@@ -342,10 +342,10 @@ class Workload:
         return digest.digest()
 
     def start_state_digest(self) -> str:
-        """Return the SHA-256, in hexadecimal, of all that determines the mailboxes' start state.
+        """Return the SHA-256, in hexadecimal, of everything that determines the mailboxes' start state.
 
-        This is the seed, and each user's number of messages by folder and weights of kinds. Senders are drawn from all
-        users. The scenario's `mailbox`, if there is one, determines the rest.
+        This is the seed, and each user's number of messages by folder, and weights of message kinds. Senders are drawn
+        from all users. The scenario's `mailbox`, if there is one, determines the rest.
         """
         digest = sha256(f"{self.seed}\n".encode())
         if self.scenario.mailbox != PROFILES:
