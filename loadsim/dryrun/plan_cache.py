@@ -35,7 +35,7 @@ REPORT_AFTER_S = 1.0
 """If planning takes longer than this, users see a line."""
 
 POLL_S = 0.1
-"""While waiting for the planning process, how often to check whether users should see a line."""
+"""The interval, while waiting for the planning process, between checks whether users should see a line."""
 
 MOST_QUICK_USER_DAYS = 1000
 """This many Medium users are planned in about 10 s. Larger runs rarely have too few tasks in the window."""

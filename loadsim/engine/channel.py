@@ -65,7 +65,7 @@ class ProcessChannel:
 
     @property
     def silent_s(self) -> float:
-        """0: the end of a child is noticed at once."""
+        """0, since the end of a child is noticed at once."""
         return 0.0
 
     def send(self, line: bytes) -> None:

@@ -88,7 +88,7 @@ class MemberAssignment(Protocol):
         """Its users."""
 
     def encode(self) -> bytes:
-        """Return the first line to the member."""
+        """Return the first line to send to the member."""
 
     def write_ready(self, events: Events, process: int) -> None:
         """Write the event that the member is ready, in the process with this id."""

@@ -143,7 +143,7 @@ class MailboxSection:
     fan_out: Positive | None = None
     """Most folders in each folder, and on the top level; at most 10 levels. Default: all on the top level."""
     messages_per_folder: _PerFolder | None = None
-    """Messages in each of these folders; a distribution is drawn for each user and folder. Default: the profile's."""
+    """Messages in each of these folders, or a distribution to draw from per user and folder. Default: the profile's."""
     sizes: Annotated[Sizes, Reads(_sizes, "mapping")] | None = None
     """Sizes of these messages, 1K to 256M: shares by size, such as `{2K: 50%, 1M: 50%}`, or lognormal, `{median, mean,
     max}`. Default: the profile's kinds."""

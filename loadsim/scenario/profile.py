@@ -209,7 +209,7 @@ class Calculated:
 
 
 TASKS = "tasks"
-"""The name of task names in errors."""
+"""The word for task names in errors."""
 
 
 def _weights_of_kinds(value: object) -> dict[str, float]:

@@ -53,7 +53,7 @@ class Client:
     check_state: Share = 0.02
     """Share of users, besides the first, for whom the server is checked against its earlier responses; `imap` only."""
     trace: Positive | None = None
-    """Number of a user whose protocol lines go to `events.jsonl`, without passwords and contents; up to 20,000."""
+    """Number of a user whose protocol lines go to `events.jsonl`, without passwords and contents; at most 20,000."""
 
     def __post_init__(self) -> None:
         if len(set(self.source_addresses)) < len(self.source_addresses):

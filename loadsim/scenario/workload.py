@@ -366,7 +366,7 @@ def may_be_made(folder: str) -> bool:
 
 
 def plan_digest(workload: Workload) -> str:
-    """Return the SHA-256, in hexadecimal, of all users' digests in the order of users."""
+    """Return the SHA-256, in hexadecimal, of all users' digests in user order."""
     return combine_digests([workload.user_digest(user) for user in range(1, len(workload.population) + 1)])
 
 

@@ -84,7 +84,7 @@ class Sampled:
         return Sampled(self.name, *sides)
 
     def interval(self, alpha: float, stretch: float = 1.0) -> tuple[float, float] | None:
-        """Return the ends of the interval of new / base at level 1 - `alpha`; None if a side has only one run."""
+        """Return the ends of the interval for new / base at level 1 - `alpha`; None if a side has only one run."""
         if min(len(self.base_ms), len(self.new_ms)) < 2:
             return None
         low, high = welch(_logarithms([self.base_ms]), _logarithms([self.new_ms]), stretch).interval(alpha)
@@ -221,7 +221,7 @@ def holm(p_values: Floats) -> Floats:
 
 @lru_cache(maxsize=1024)
 def larger_share_p(events: tuple[int, int], runs: tuple[int, int]) -> float:
-    """Return the one-sided p that new has a larger share than base, by Barnard's test, given events and runs of each.
+    """Return Barnard's one-sided p for a larger share in new than in base, from the events and runs of each.
 
     It is the largest probability of shares at least as far apart, over all shares that both sides may have in common
     (Barnard, Biometrika 34, 1947).
@@ -238,7 +238,7 @@ def larger_share_p(events: tuple[int, int], runs: tuple[int, int]) -> float:
 
 @lru_cache(maxsize=1024)
 def not_more_p(events: tuple[int, int], runs: tuple[int, int], more: float) -> float:
-    """Return the one-sided p that new's share exceeds base's by at least `more`, by an unconditional test.
+    """Return the one-sided p for ruling out that new's share exceeds base's by `more` or above (unconditional).
 
     Results are ordered by their distance from `more`, in standard errors at the likeliest shares this far apart
     (Farrington and Manning, Statistics in Medicine 9, 1990).

@@ -43,7 +43,7 @@ def spread(times_ms: Sequence[float]) -> Spread:
 
 
 def medians_by(users: Sequence[float], figures: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Return one value per run: the median of all runs with its number of users for the first of these, else None."""
+    """Return a value per run: for the first run at each number of users, the median of all of them; else None."""
     alike: defaultdict[float, list[float]] = defaultdict(list)
     for number, figure in zip(users, figures, strict=True):
         if figure is not None:

@@ -107,7 +107,7 @@ def _trend_of(figure: Series) -> Code | None:
 
 
 def _without_line_and_step(figure: Series) -> Series:
-    """Return what is left of a figure without the best-fitting line and step."""
+    """Return what is left of a figure after removing the best-fitting line and step."""
     bases = _lines_and_steps(len(figure))
     residuals = figure - np.einsum("ksb,kb->ks", bases, np.einsum("ksb,s->kb", bases, figure))
     return np.asarray(residuals[np.argmin((residuals**2).sum(axis=1))])

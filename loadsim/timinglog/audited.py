@@ -22,7 +22,7 @@ NAME = "audit.json"
 MOST_BYTES = 1 << 24
 
 MOST_UNKNOWN_SHARE = 0.01
-"""A run misses this criterion if failed commands leave a larger share of messages in unknown places."""
+"""A run fails if failed commands leave a larger share of messages in unknown places."""
 
 AUDITED = (
     *(Code.MAIL_LOST, Code.MAIL_DUPLICATED, Code.MAIL_ALTERED, Code.LINE_ENDS, Code.MAIL_MISDELIVERED),
@@ -60,8 +60,8 @@ class AuditRecord(NamedTuple):
     """The result of a run's audit, which read this many `mailboxes` and `messages`.
 
     `unread` counts mailboxes that it could not read. Of those that it read, `unjudged` belong to users whose records
-    are incomplete, or (`by_plugins`) who do plug-in tasks. For the other users, `unknown` counts messages of which only
-    a choice of folders is known. `bounces` counts delivery reports about loadsim's messages by status (RFC 3463) or
+    are incomplete, or (`by_plugins`) who do plug-in tasks. For the other users, `unknown` counts messages that may be
+    in any of several folders. `bounces` counts delivery reports about loadsim's messages by status (RFC 3463) or
     `unknown`, and automatic replies to them. `counts` has the number of faults by code, `findings` the first one for
     each code. Faults that the run's scenario has `allowed` miss no criterion.
     """

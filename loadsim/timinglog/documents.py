@@ -70,7 +70,7 @@ def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
 
 
 def read_as(kind: type[T], value: Any, where: str) -> T:
-    """Read a JSON value as a value of a type. Raises `LogError`, which names `where`, the keys, expected and found."""
+    """Read a JSON value as a value of a type. Raises `LogError` with `where`, keys, and what was expected and found."""
     try:
         made: T = value_of(kind, value)
     except Wrong as wrong:

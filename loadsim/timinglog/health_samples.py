@@ -88,7 +88,7 @@ class SampleCheck:
         self._types = get_type_hints(SampleFields, include_extras=True)
 
     def keys(self, keys: Collection[str]) -> None:
-        """Raise `LogError` if samples do not have a key that another requires, or have another kind of maker's keys."""
+        """Raise `LogError` if a key is missing that another one requires, or if there are other makers' keys."""
         if self._monitor is not None:
             for key in sorted({*keys} & self._types.keys() - _OF_MONITORS):
                 raise LogError(f"{self._where}: {key}: expected no such key of a monitor, found one")

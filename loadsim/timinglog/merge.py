@@ -49,7 +49,7 @@ LSLOG_WINDOW_S = Window(3600.0, 14400.0)
 
 
 def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
-    """Return the log files for files, patterns, and run directories (`DIR/logs/*.tlog`, or `DIR/*.tlog`).
+    """Find the log files meant by files, patterns, and run directories (`DIR/logs/*.tlog`, or `DIR/*.tlog`).
 
     Each file appears once; files are sorted by path. Raises `LogError` for an argument that yields no file.
     """

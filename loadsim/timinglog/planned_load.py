@@ -16,7 +16,7 @@ DAY_PARTS = 1440
 """The number of parts per day with its night. Windows in round numbers begin and end at the edge of a part."""
 
 MOST_DAYS = 28
-"""Runs of more days have longer parts: a log stores a number for each task and part."""
+"""Runs of more days than this have longer parts: a log stores a number for each task and part."""
 
 LEFT_OUT = ("SYNC", *WITHOUT_WINDOW, *SPANS)
 """Tasks outside the plan. A log-on precedes it or follows a lost session; the server decides how often users sync."""

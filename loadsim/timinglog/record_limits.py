@@ -31,7 +31,7 @@ MOST_NUMBERED = 2**16
 """The number of names that 16 bits can index; a writer uses one fewer."""
 
 _ENDED = np.isin(OUTCOMES, ("ok", GENERATOR, *FAILURES))
-"""True at the numbers of the outcomes of tasks that started and ended."""
+"""By outcome number, True if a task with this outcome has started and ended."""
 
 
 class WrongRecord(ValueError):

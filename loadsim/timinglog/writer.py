@@ -38,7 +38,7 @@ _pack_command = struct.Struct("<qIIIIHB").pack
 
 
 class _StringTable(dict[str, int]):
-    """Numbers names. A new name gets the next number, or the number of `OTHER` if none is left."""
+    """Assigns numbers to names. A new name gets the next number, or the number of `OTHER` if none is left."""
 
     def __init__(self) -> None:
         super().__init__({"": 0, OTHER: 1})

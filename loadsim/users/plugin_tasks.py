@@ -38,7 +38,7 @@ def load_tasks(scenario: Scenario) -> dict[str, Task]:
 
 
 def idle_tasks(scenario: Scenario) -> dict[str, Task]:
-    """Return stand-ins for the plug-ins' tasks that do nothing: a plan counts tasks without importing plug-ins."""
+    """Return tasks that do nothing, by the plug-ins' names: a plan counts tasks without importing plug-ins."""
     return {name: Task(name, _do_nothing) for name in scenario.plugin_tasks}
 
 

@@ -223,7 +223,7 @@ class StoredMail:
         return folder.lost - lost
 
     def _doubled(self, listed: _Listed, repeated: Iterable[str]) -> int:
-        """Record the `repeated` messages that the folder has in more copies than tasks may have put there."""
+        """Record `repeated` messages of which the folder has more copies than tasks may have put there."""
         name, put, doubled = listed.name, listed.folder.put, 0
         for message in repeated:
             most = max(put[message], self._tried[name, message]) + (message in self._initial(name))
