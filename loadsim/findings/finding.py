@@ -21,8 +21,8 @@ class Finding:
 
     `values` has a value for each field of the code's sentence; units are in the names. `where` is a run, client,
     engine, task or driver; "" if the finding concerns none of these. `severity` is the code's, unless lowered: on the
-    embedded server and in stress mode, the generator's limits only warn. Raises `ValueError` if the values do not match the
-    sentence's fields.
+    embedded server and in stress mode, the generator's limits only warn. Raises `ValueError` if the values do not match
+    the sentence's fields.
     """
 
     code: Code
