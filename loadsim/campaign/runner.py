@@ -105,7 +105,7 @@ class Making:
     finished: Callable[[Path], Summary | None] = finished_summary
 
     def all(self, campaign: C, next_run: Callable[[C], tuple[C, PlannedRun | None]]) -> C:
-        """Make the runs that `next_run` returns until it returns None, and record each when it ends.
+        """Carry out the runs that `next_run` returns, until it returns None, and record each when it ends.
 
         Raises `Interrupted`, even if the last run had done its work when a signal arrived, and the exceptions that
         `next_run` and the runner raise.

@@ -56,7 +56,7 @@ class DayPlan:
         return sum(mail for mail, _ in known) / published if published else None
 
     def load(self) -> PlannedLoad:
-        """Return the due tasks by part of the run, and the received share of the published mail."""
+        """Return the tasks due in each part of the run, and the share of the published mail that is received."""
         return replace(self.tally.load(), received_share=self.received_share)
 
 

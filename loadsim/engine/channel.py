@@ -25,7 +25,7 @@ class Channel(Protocol):
         """Seconds since the channel's last heartbeat; 0 if the channel has no heartbeats of its own."""
 
     def send(self, line: bytes) -> None:
-        """Send a line without waiting for delivery; a dead member is noticed by its silence."""
+        """Send a line without waiting for delivery; a dead member is detected when it falls silent."""
 
     def send_start(self, start_ns: int) -> None:
         """Send the common start, converted from our monotonic clock to the member's."""

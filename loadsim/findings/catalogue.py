@@ -175,7 +175,9 @@ class Code(Enum):
         " {folder} of user {user}",
         FIND_CAUSE,
     )
-    MAIL_MISDELIVERED = _missed("{where}: message {message_id}, for others, is in {folder} of user {user}", LOOK_AT_LOG)
+    MAIL_MISDELIVERED = _missed(
+        "{where}: message {message_id}, addressed to others, is in {folder} of user {user}", LOOK_AT_LOG
+    )
     MAIL_MISFILED = _missed("{where}: message {message_id} is in {folder} of user {user}, not in {wanted}", LOOK_AT_LOG)
     FLAG_LOST = _missed("{where}: message {message_id} in {folder} of user {user} lacks {wanted}", LOOK_AT_LOG)
     FLAG_UNEXPECTED = _missed(
@@ -200,7 +202,7 @@ class Code(Enum):
         "audit the run (loadsim audit) before others use its mailboxes",
     )
     MAIL_UNKNOWN = _note(
-        "the audit cannot tell where {unknown:message} should be, {unknown_share} of all: commands on them failed"
+        "the audit cannot tell where {unknown:message} should be, {unknown_share} of all, as commands on them failed"
     )
     SERVER_STATE_WRONG = _missed(
         "the server broke the rule {rule} ({section}) {times:time}, first for user {user} in {folder}: {excerpt}",
@@ -317,7 +319,7 @@ class Code(Enum):
     LOADS_DIFFER = _refused(
         "the loads of {first} and {other} differ ({digests}), and base and new do not use each load equally"
         " often; differing keys: {keys}",
-        "compare runs of one scenario, with each seed equally often in base and new",
+        "compare runs of one scenario, using each seed as often in base as in new",
     )
     COMPARED_DEGRADED = _warning("{where} is degraded: {why}")
     COMPARED_MISSED = _warning("{where} missed criteria: {why}")
@@ -416,8 +418,8 @@ class Code(Enum):
         "search again on the server's machine with --set 'probes.host={}'; from another machine, use the key monitors",
     )
     CORES_TAKEN = _warning(
-        "other programs, the kernel and other virtual machines took {taken_share} of the server's cores: the"
-        " server alone may take more users",
+        "other programs, the kernel and other virtual machines took {taken_share} of the server's cores: with"
+        " the machine to itself, the server may handle more users",
         "keep other work off the machine",
     )
 
@@ -552,7 +554,7 @@ class Code(Enum):
         " mail",
     )
     MAIL_ANNOUNCED_LATE = _note(
-        "the server announced {announced} of {messages:message} within {wait_s}: users answer mail later, and a run of"
+        "the server announced {announced} of {messages:message} within {wait_s}: users answer mail later, so a run of"
         " a few minutes may make too little load"
     )
     SENDER_LEFT_OUT = _note("the list leaves out the sender: a run does not expect these copies")
@@ -566,7 +568,7 @@ class Code(Enum):
         "use more databases (each has its own process), on a machine with as many cores",
     )
     WORKER_LATE = _too_slow(
-        "the process of {where} was late: 99th percentile {lag_p99_ms}, limit {limit_ms}",
+        "the process running {where} fell behind: 99th percentile {lag_p99_ms}, limit {limit_ms}",
         "keep other work off the machine, or use fewer threads",
     )
     CACHE_NOT_FULL = _too_small(
@@ -583,11 +585,13 @@ class Code(Enum):
         "{where} made {achieved} reads and writes per second, target {target}",
         "use more threads (loadsim storage tune finds how many); if that makes times too long, use faster disks",
     )
-    DISK_READS_SLOW = _missed("reads of {where} took {mean_ms} on average, limit {limit_ms}", FASTER_DISKS)
-    DISK_READ_PEAK = _missed("reads of {where} took up to {max_ms} (mean of a sample), limit {limit_ms}", FASTER_DISKS)
-    LOG_WRITES_SLOW = _missed("log writes of {where} took {mean_ms} on average, limit {limit_ms}", FASTER_DISKS)
+    DISK_READS_SLOW = _missed("reads from {where} took {mean_ms} on average, limit {limit_ms}", FASTER_DISKS)
+    DISK_READ_PEAK = _missed(
+        "reads from {where} took up to {max_ms} (mean of a sample), limit {limit_ms}", FASTER_DISKS
+    )
+    LOG_WRITES_SLOW = _missed("log writes to {where} took {mean_ms} on average, limit {limit_ms}", FASTER_DISKS)
     LOG_WRITE_PEAK = _missed(
-        "log writes of {where} took up to {max_ms} (mean of a sample), limit {limit_ms}", FASTER_DISKS
+        "log writes to {where} took up to {max_ms} (mean of a sample), limit {limit_ms}", FASTER_DISKS
     )
     DISK_STALLED = _missed(
         "a read or write of {where} took {slowest_ms}, limit {limit_ms}", "check the system log for errors"

@@ -55,7 +55,7 @@ class OpenedProbe:
 
 
 def check_probes(origin: str, probes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Import probes, and check their settings' names; `origin` says in errors where they are configured.
+    """Import probes, and check their settings' names; `origin` is where they are configured, for errors.
 
     Raises a single `ConfigError` for all faults.
     """
@@ -72,7 +72,7 @@ def check_probes(origin: str, probes: Mapping[str, Mapping[str, Any]]) -> None:
 async def open_probes(
     origin: str, probes: Mapping[str, Mapping[str, Any]], services: Services, limit_s: float = LONGEST_OPENING_S
 ) -> tuple[OpenedProbe, ...]:
-    """Open checked probes for a server, one after another; `origin` says in errors where they are configured.
+    """Open checked probes for a server, one after another; `origin` is where they are configured, for errors.
 
     Raises `ConfigError` if one cannot be opened within `limit_s`.
     """

@@ -550,7 +550,7 @@ class InMemorySubmission:
     _connected: bool = field(default=False, init=False)
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Deliver a message after the service times of the dialogue."""
+        """Deliver a message once the dialogue's service times have elapsed."""
         greeting = () if self._connected else _greeting(self.endpoint)
         self._connected = False  # a failure ends the connection
         for name in (*greeting, "SMTP MAIL", *["SMTP RCPT"] * len(recipients)):

@@ -79,7 +79,7 @@ def run_on_cluster(
     Wait until this number of clients has joined; None takes those present. Unless `even_invalid`, a run is refused if
     its plan rules out a valid result.
 
-    Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log arrived here after it.
+    Raises `ConfigError` for a fault found before the load starts, and `RunInvalid` if no log arrives once it has ended.
     """
     return make_run(scenario, _Clients(access, clients), out, even_invalid, watcher)
 
