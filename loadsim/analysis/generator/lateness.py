@@ -28,7 +28,6 @@ class LateTasks:
         most = sum(stream.count for stream in log.streams["tasks"])
         self._log, self._window_s, self._timed = log, window_s, timed_names(log)
         self._by_cause = {cause: Upper(most) for cause in LATENESS}
-        self._several = len({source.client for source in log.sources if source.simulates}) > 1
         self._by_client: defaultdict[int, Upper] = defaultdict(lambda: Upper(most))
 
     def add(self, tasks: Columns) -> None:
@@ -36,14 +35,13 @@ class LateTasks:
         started = self._timed[tasks["task"]] & inside & (tasks["started_us"] != NEVER)
         for cause, late_s in self._by_cause.items():
             late_s.add(tasks[f"late_{cause}_s"][started])
-        if self._several:
-            self._by_client[tasks.client].add(tasks["late_generator_s"][started])
+        self._by_client[tasks.client].add(tasks["late_generator_s"][started])
 
     def p95_ms(self) -> Lateness:
         return Lateness(**{cause: late_s.p95_ms() for cause, late_s in self._by_cause.items()})
 
     def of_clients_ms(self) -> dict[str, float | None]:
-        """Return the 95th percentile of the generator's lateness for each client with tasks; {} for a single client."""
+        """Return the 95th percentile of the generator's lateness for each client with tasks."""
         return {self._log.strings[client]: late_s.p95_ms() for client, late_s in self._by_client.items()}
 
 

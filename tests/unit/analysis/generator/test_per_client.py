@@ -61,6 +61,14 @@ def test_lost_and_late_clients_are_in_the_table(tmp_path: Path) -> None:
     ]
 
 
+def test_the_only_client_with_a_log_has_its_lateness(tmp_path: Path) -> None:
+    header = {"users": 4, "engine_users": 2, "machines": [{"client": name, "users": 2} for name in ("c1", "c2")]}
+    late = [done("READ", 1000 * number, 5) | {"late_generator_s": 0.5} for number in range(20)]
+    write_sample(tmp_path / "c1.1.tlog", late, header={**header, "client": "c1"})
+    row, _ = summarise([tmp_path]).score["per_client"]
+    assert (row["client"], row["lateness_p95_ms"], row["validity"]) == ("c1", 500, "invalid")
+
+
 def test_each_client_is_judged_on_its_own(tmp_path: Path) -> None:
     """By the limits that the log states, not by what the others did: some users lost, too many, an engine late."""
     died = {"start_ns": START_NS}
