@@ -59,14 +59,15 @@ class Unserved:
 
 
 class _Shares:
-    """Counts of tasks or messages by user and part of the window: all, late and failed ones.
+    """Counts of tasks or messages by user and part of the window: all, late and failed ones; 732 bytes per user.
 
-    An array takes less memory than sorted keys of users and parts would.
+    `users` are sorted, and have their row in `_counts` in `_rows`: new users take the next rows, so no count moves.
     """
 
     def __init__(self, window_s: Window) -> None:
         self._begin_us, self._length_us = round(window_s.begin_s * 1e6), round(window_s.length_s * 1e6)
-        self.users, self._counts = np.zeros(0, np.int64), np.zeros((0, 3, _COLUMNS), np.uint32)
+        self.users, self._rows = np.zeros(0, np.int64), np.zeros(0, np.intp)
+        self._counts = np.zeros((0, 3, _COLUMNS), np.uint32)
 
     def count(
         self, users: NDArray[Any], due_us: NDArray[np.int64], late: NDArray[np.bool_], failed: NDArray[np.bool_]
@@ -77,25 +78,30 @@ class _Shares:
 
     def _rows_of(self, users: NDArray[Any]) -> NDArray[np.intp]:
         """Return the rows of users, adding rows for new ones."""
-        rows = np.searchsorted(self.users, users)
-        is_new = np.append(self.users, -1)[rows] != users
+        places = np.searchsorted(self.users, users)
+        is_new = np.append(self.users, -1)[places] != users
         if is_new.any():
-            new = np.unique(users[is_new])
-            places = np.searchsorted(self.users, new)
-            self.users = np.insert(self.users, places, new)
-            self._counts = np.insert(self._counts, places, 0, axis=0)
-            rows = np.searchsorted(self.users, users)
-        return rows
+            new, known = np.unique(users[is_new]), len(self.users)
+            before = np.searchsorted(self.users, new)
+            self.users = np.insert(self.users, before, new)
+            self._rows = np.insert(self._rows, before, np.arange(known, len(self.users)))
+            if len(self.users) > len(self._counts):  # twice as many: the memory of unused rows is not touched
+                counts = np.zeros((2 * len(self.users), 3, _COLUMNS), np.uint32)
+                counts[:known] = self._counts[:known]
+                self._counts = counts
+            places = np.searchsorted(self.users, users)
+        return self._rows[places]
 
     def judged(self, failed_most: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the users who can be judged, and those of them without usable service."""
         active, late, failed = (np.zeros(len(self.users)) for _ in range(3))
         for part in range(_COLUMNS):
-            planned, late_ones, failed_ones = self._counts[:, :, part].T
+            planned, late_ones, failed_ones = self._counts[: len(self.users), :, part].T
             active += planned > 0
             late += late_ones / np.maximum(planned, 1)
             failed += failed_ones / np.maximum(planned, 1)
         late, failed = late / np.maximum(active, 1), failed / np.maximum(active, 1)
+        active, late, failed = (by_row[self._rows] for by_row in (active, late, failed))
         judged = active >= LEAST_PARTS
         bad = _beyond(late, active, LATE_SHARE) | _beyond(failed, active, failed_most)
         return self.users[judged], self.users[judged & bad]
