@@ -207,6 +207,7 @@ class TaskCheck(StandaloneControl):
     def _end(self) -> None:
         if not self._is_over:
             self._is_over = True
+            self._user.close()  # no task follows, and no log-on
             self._engine.stop()
 
     # --- the engine's control -----------------------------------------------------------------------------------------

@@ -742,3 +742,30 @@ def test_no_folder_is_created_if_the_manifest_does_not_read_back(lab: Lab) -> No
     with pytest.raises(ConfigError, match="expected the manifest just written there"):
         through(lab, altered_digits, lambda services: initialise(lab.workload, services, "auto", quiet))
     assert [{*each} for each in lab.snapshots()] == folders
+
+
+class Silent(Relaying):
+    """Never answers RCPT of one sender."""
+
+    sender = ""
+
+    async def handle_RCPT(  # noqa: N802
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if envelope.mail_from == self.sender:
+            await asyncio.Event().wait()
+        return await super().handle_RCPT(server, session, envelope, address, options)
+
+
+def test_no_task_follows_a_server_that_fell_silent(lab: Lab) -> None:
+    """It is the server that fails, not each task: no other task, and no second log-on, is tried and named."""
+
+    async def work() -> ServerReport:
+        relay = Silent(lab.server, lambda *_: None, {}, False, "")
+        relay.sender = lab.accounts[0].address
+        async with aiosmtpd(relay) as (port, _):
+            return await check_server(lab.workload, replace(lab.services, smtp=endpoint(port)), silent, 3.0)
+
+    report = asyncio.run(work())
+    failed = [task.task for task in report.tasks if task.failure is not None]
+    assert failed == ["REPLY", "SEND"]  # of the first user, and of the last one, to whom the first sends
