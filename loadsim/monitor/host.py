@@ -170,7 +170,8 @@ async def run_engines(
         async with watched_machine(log, MonotonicClock(), lambda: coordinator.start_ns, facts, more):
             hold.used = True
             await coordinator.run()
+            if coordinator.early_end is not None:
+                log.facts(coordinator.early_end.facts)
         await settle()
-    end = EarlyEnd(ACCOUNTS_TAKEN, hold.lost) if hold.lost else coordinator.early_end
-    if end is not None:
-        log.facts(end.facts)
+    if hold.lost:
+        log.facts(EarlyEnd(ACCOUNTS_TAKEN, hold.lost).facts)
