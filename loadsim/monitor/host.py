@@ -169,9 +169,11 @@ async def run_engines(
     with calls_on_signal(coordinator.stop), probing:
         async with watched_machine(log, MonotonicClock(), lambda: coordinator.start_ns, facts, more):
             hold.used = True
-            await coordinator.run()
-            if coordinator.early_end is not None:
-                log.facts(coordinator.early_end.facts)
+            try:
+                await coordinator.run()
+            finally:
+                if coordinator.early_end is not None:
+                    log.facts(coordinator.early_end.facts)
         await settle()
     if hold.lost:
         log.facts(EarlyEnd(ACCOUNTS_TAKEN, hold.lost).facts)
