@@ -1,4 +1,4 @@
-"""A plan's engine: all users in virtual time, each with a mailbox in memory, and their totals."""
+"""All users of a plan in virtual time, each with a mailbox in memory, and their totals."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from functools import lru_cache
 from math import ceil
 from typing import Any, cast
 
+from loadsim.dryrun.planned_user import Instant, PlannedUser
 from loadsim.dryrun.rounds import Progress, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
-from loadsim.engine.clock import VirtualLoop, run_virtual
-from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
-from loadsim.engine.event_log import Events
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import SizedContents
-from loadsim.model.content.templates import Pool
+from loadsim.model.content.templates import Entity, Pool
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import Endpoint, Services
@@ -25,6 +23,8 @@ from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.planned_load import DAY_PARTS, MOST_DAYS
+from loadsim.users.activities import plan
+from loadsim.users.host import Host
 from loadsim.users.plugin_tasks import idle_tasks
 
 RUN_ID = "plan-20260101T000000Z-0"
@@ -50,6 +50,10 @@ class PlannedContents(Contents):
         self._pool = PlannedPool(seed)
         self._sized = SizedContents(self._pool)
 
+    def sent(self, tag: MessageTag, is_text: bool) -> Iterator[Entity]:
+        """Yield nothing: the parts that users fetch are filler, too."""
+        return iter(())
+
     def schedule(self, *, id: str, user: int, size_bytes: int, **_: Any) -> bytes:  # noqa: A002
         """Return filler of the schedule file's size, with its tag."""
         tag = MessageTag(RUN_ID, user, id, "schedule", WALL_CLOCK_US, "").header()
@@ -71,6 +75,33 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
+class PlanHost:
+    """The host of a plan's users (`users.host.Host`): in place of an engine, it has only what they use.
+
+    The common start is at 0, and all accepted mail arrives.
+    """
+
+    start_ns = 0
+    run_id = RUN_ID
+    plan = staticmethod(plan)
+
+    def __init__(self, workload: Workload, tally: Tally, now: Instant) -> None:
+        self.workload = workload
+        self.contents = PlannedContents(workload.seed)
+        self.plugin_tasks = idle_tasks(workload.scenario)
+        self.recorder = tally
+        self.now_ns = now.now_ns
+
+    def wall_clock_us(self) -> int:
+        return WALL_CLOCK_US
+
+    def mail_accepted(self, *_: object) -> None:
+        pass
+
+    def mail_seen(self, *_: object) -> None:
+        pass
+
+
 def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Tally, Counter[str]]:
     """Run all users. Return their totals, and the change in their mailboxes by cause (`terms.STORED`)."""
     scenario = workload.scenario
@@ -78,35 +109,31 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
     hour_ns, duration_ns = round(HOUR_S * 1e9 / scenario.compression), workload.duration_us * 1000
     parts = DAY_PARTS * min(ceil(scenario.run.cycles - 1e-9), MOST_DAYS)
     tally = Tally(scenario.users, hour_ns, hours, duration_ns, parts, scenario.plugin_tasks)
-    contents = PlannedContents(scenario.run.seed)
+    now = Instant()
+    host, rounds = PlanHost(workload, tally, now), Rounds(workload, now)
     stored_bytes: Counter[str] = Counter()
-
-    async def run(clock: VirtualLoop) -> None:
-        rounds = Rounds(workload, clock, progress)
-        driver = open_driver(
-            IN_THE_ENGINE,
-            Services(),
-            workload=workload,
-            contents=contents,
-            service_s=0.0,
-            empty=scenario.initialise == "never",
-            post=rounds.post,
-            endpoints=smtp_endpoints(workload),
-            stored_bytes=stored_bytes,
-        )
-        rounds.arrive = cast(Any, driver).arrive
-        users, drivers = range(1, scenario.users + 1), {group.driver_name: driver for group in scenario.topology}
-        load = EngineLoad(workload, users, drivers, contents, RUN_ID, plugin_tasks=idle_tasks(scenario))
-        options = EngineOptions(
-            clock,
-            WALL_CLOCK_US,
-            rounds,
-            owns_process=False,  # the process collects no garbage, has nothing to write, and nothing in it can be late
-            strict=True,  # otherwise the plan could silently miss users, and be smaller than the scenario's load
-        )
-        await Engine(load, EngineRecords(tally, Events(None)), options).run()
-
-    run_virtual(run)
+    driver = open_driver(
+        IN_THE_ENGINE,
+        Services(),
+        workload=workload,
+        contents=host.contents,
+        service_s=0.0,
+        empty=scenario.initialise == "never",
+        post=rounds.post,
+        endpoints=smtp_endpoints(workload),
+        stored_bytes=stored_bytes,
+    )
+    rounds.arrive = cast(Any, driver).arrive
+    numbers = range(1, scenario.users + 1)
+    users = [PlannedUser(cast(Host, host), now, scenario.account(number), driver) for number in numbers]
+    for user in users:
+        user.log_on()
+    tally.facts({"start_ns": 0})
+    for user in users:
+        user.begin_day()
+    rounds.run(users, progress)
+    for user in users:
+        user.log_off()
     return tally, stored_bytes
 
 

@@ -1,14 +1,15 @@
-"""A plan's mail in transit: accepted in one round of virtual time, it arrives at the end of the next."""
+"""A plan's rounds: mail accepted in one round of virtual time arrives at the end of the next."""
 
 from __future__ import annotations
 
-import asyncio
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from math import ceil
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from loadsim.model.ports import Clock
+from loadsim.dryrun.planned_user import Instant, PlannedUser
 from loadsim.scenario.workload import Workload
 
 ROUND_S = 5.0
@@ -30,7 +31,7 @@ class InTransit(NamedTuple):
 
 
 class Rounds:
-    """Controls a plan's engine (`control.Control`). `post` receives mail, and `arrive` puts it into Inboxes.
+    """Runs users from the common start to the end of the run. `post` receives mail, and `arrive` puts it into Inboxes.
 
     Activities are due at whole microseconds, and no round ends at one. The run's last round ends half a microsecond
     before the run does, when nothing more is planned. A final one ends half a microsecond after it, when no more mail
@@ -39,68 +40,41 @@ class Rounds:
 
     arrive: Callable[[Any, Sequence[int]], None]
 
-    def __init__(self, workload: Workload, clock: Clock, progress: Progress | None = None) -> None:
-        self._clock = clock
-        self._progress = progress
-        self._duration_us = workload.duration_us
-        self._start_ns = (ceil(workload.scenario.run.ramp_up_s) + 1) * 10**9  # after the last log-on
-        self._rounds = ceil(workload.duration_us * workload.compression / (ROUND_S * 1e6))
-        self._finished_rounds = 0
-        self._ended = asyncio.Event()
+    def __init__(self, workload: Workload, now: Instant) -> None:
+        self._now = now
+        self._end_ns = workload.duration_us * 1000
+        rounds = ceil(workload.duration_us * workload.compression / (ROUND_S * 1e6))
+        ends_us = [workload.duration_us * number // rounds for number in range(1, rounds + 1)]
+        self._ends_ns = [end_us * 1000 - HALF_A_MICROSECOND_NS for end_us in ends_us]
+        self._ends_ns.append(self._end_ns + HALF_A_MICROSECOND_NS)
         self._posted: list[InTransit] = []  # in this round
-        self._in_transit: list[InTransit] = []  # in the previous round
 
     def post(self, mail: Any, users: Sequence[int]) -> None:
         """Receive a message that was just accepted for these users."""
-        self._posted.append(InTransit(self._clock.now_ns(), mail.tag.id, users, mail))
+        self._posted.append(InTransit(self._now.ns, mail.tag.id, users, mail))
 
-    async def all_ready(self) -> None:
-        """Do nothing: there is only one engine."""
+    def run(self, users: Sequence[PlannedUser], progress: Progress | None) -> None:
+        """Run the users, who are in the order of their numbers, in each round in which they have something to do."""
+        waiting: defaultdict[int, list[PlannedUser]] = defaultdict(list, {0: [*users]})  # by the round of the next step
+        in_transit: list[InTransit] = []  # in the previous round
+        for number, end_ns in enumerate(self._ends_ns):
+            for user in waiting.pop(number, ()):
+                next_ns = user.work(min(end_ns, self._end_ns))
+                if next_ns is not None:
+                    waiting[bisect_right(self._ends_ns, next_ns)].append(user)
+            # Deliver the previous round's mail; at the last two ends, this round's as well.
+            self._now.ns = end_ns
+            arriving, in_transit, self._posted = _in_order(in_transit), self._posted, []
+            if number >= len(self._ends_ns) - 2:
+                arriving += _in_order(in_transit)
+                in_transit = []
+            for mail in arriving:
+                self.arrive(mail.mail, mail.users)
+            for recipient in dict.fromkeys(recipient for mail in arriving for recipient in mail.users):
+                users[recipient - 1].list_new()
+            if progress is not None:
+                progress((number + 1) / len(self._ends_ns))
 
-    async def common_start(self) -> int:
-        """Begin the rounds. Return the common start."""
-        self._schedule_end_of_round()
-        return self._start_ns
 
-    def stop_waiting(self) -> None:
-        """Stop waiting for further mail."""
-        self._ended.set()
-
-    def accepted_elsewhere(self, message: str, user: int) -> None:
-        """Do nothing: all users are in this engine."""
-
-    async def all_finished(self) -> None:
-        """Wait for the end of the last round: until then, more mail may arrive."""
-        await self._ended.wait()
-
-    def all_delivered(self, outstanding: int) -> bool:
-        """Return whether no mail is outstanding; by now, none is in transit."""
-        return not outstanding
-
-    def _schedule_end_of_round(self) -> None:
-        number = self._finished_rounds + 1
-        if number <= self._rounds:
-            end_ns = self._duration_us * number // self._rounds * 1000 - HALF_A_MICROSECOND_NS
-        else:
-            end_ns = self._duration_us * 1000 + HALF_A_MICROSECOND_NS
-        left_ns = self._start_ns + end_ns - self._clock.now_ns()
-        asyncio.get_running_loop().call_later(left_ns * 1e-9, self._end_round)
-
-    def _end_round(self) -> None:
-        """Deliver the previous round's mail; at the last two ends, deliver this round's as well."""
-        self._finished_rounds += 1
-        if self._progress is not None:
-            self._progress(self._finished_rounds / (self._rounds + 1))
-        self._deliver(self._in_transit)
-        self._in_transit, self._posted = self._posted, []
-        if self._finished_rounds >= self._rounds:
-            self._deliver(self._in_transit)
-            self._in_transit = []
-        if self._finished_rounds <= self._rounds:
-            self._schedule_end_of_round()
-        else:
-            self._ended.set()
-
-    def _deliver(self, mails: Sequence[InTransit]) -> None:
-        for mail in sorted(mails, key=attrgetter("accepted_ns", "id")):
-            self.arrive(mail.mail, mail.users)
+def _in_order(mails: Sequence[InTransit]) -> list[InTransit]:
+    return sorted(mails, key=attrgetter("accepted_ns", "id"))

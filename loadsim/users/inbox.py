@@ -126,9 +126,9 @@ class Inbox:
         if known is not None:
             self._messages[header.ref] = known._replace(flags=flags_among(known.flags | {flag}))
 
-    def known(self, headers: Iterable[Header]) -> list[Header]:
-        """Return messages with the flags that they should have."""
-        return [self._messages.get(header.ref, header) for header in headers]
+    def known(self, header: Header) -> Header:
+        """Return a message with the flags that it should have."""
+        return self._messages.get(header.ref, header)
 
     def gone(self, headers: Iterable[Header]) -> None:
         for header in headers:

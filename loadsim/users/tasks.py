@@ -288,7 +288,7 @@ async def evict(user: UserMail, headers: list[Header]) -> None:
 
 async def _move(user: UserMail, event: str, headers: list[Header], folder: str) -> None:
     """Move messages. If this fails, forget them in their old folder, since a retry would fail for all of them."""
-    headers = user.inbox.known(headers)
+    headers = list(map(user.inbox.known, headers))
     user.inbox.gone(headers)
     user.stored.tries(headers, folder)
     left = user.stored.place(headers[0])
@@ -316,11 +316,8 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     shown = await user.mailbox.headers(folder, SCREENFUL)
     first = user.workload.choose(user.number, "browse.message", index, len(shown))
     candidates = (shown[(first + further) % len(shown)] for further in range(len(shown)))
-    own = list(filter(user.inbox.knows, candidates))  # leaves out foreign mail
     user.stored.look(folder, shown, SCREENFUL, user.mailbox.messages, (), user.mailbox.keeps)
-    if not own and len(shown) < SCREENFUL and user.stored.holds(folder):
-        raise MailMissing("no message to browse", folder)
-    header = user.stored.choose(own, folder)
+    header = user.stored.choose(filter(user.inbox.knows, candidates), folder)  # leaves out foreign mail
     structure = None
     if header is not None:
         try:
@@ -328,6 +325,8 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
         except BaseException:
             user.stored.release(header)
             raise
+    elif len(shown) < SCREENFUL and user.stored.holds(folder) and not any(map(user.inbox.knows, shown)):
+        raise MailMissing("no message to browse", folder)
     await _back(user)
     return (header, structure) if header is not None and structure is not None else None
 
@@ -376,7 +375,7 @@ async def log_off(user: UserMail, _: None) -> None:
         headers: Sequence[Header] = ()
         try:
             headers = await mail.headers(folder, newest)
-            user.stored.look(folder, headers, newest, mail.messages, user.inbox.known(headers), mail.keeps)
+            user.stored.look(folder, headers, newest, mail.messages, map(user.inbox.known, headers), mail.keeps)
         except ServerRefused as failure:
             lack = lack or failure
         own = [header for header in headers if header.tag] if newest is None else []

@@ -351,7 +351,7 @@ def test_an_inbox_with_new_uids_is_listed_again() -> None:
     assert [(each.id, at) for each, at in inbox.take_in(again, [2, 3, 4, 5, 6])] == [("a", 4), ("c", 5)]
     assert [each.header.ref for each in inbox.unread] == ["new a", "new b", "new c"]
     assert inbox.foreign == {"new x"}
-    assert inbox.known([a]) == [a]
+    assert inbox.known(a) == a
 
 
 def test_mail_without_a_message_id_is_answered(tmp_path: Path) -> None:

@@ -1,0 +1,164 @@
+"""A user in a plan: does each step at the instant when it is due, on a mailbox in memory.
+
+The activities and tasks are those of a run (`users.activities`, `users.tasks`). A plan leaves out what a run needs
+because time passes and servers fail: waiting, lateness, sessions, and comparing stored mail with lists.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+from loadsim.errors import TaskFailed
+from loadsim.model.ports import INBOX, Account, Driver
+from loadsim.protocols.lines import NO_LINES
+from loadsim.users import tasks
+from loadsim.users.activities import Step, UnderWay
+from loadsim.users.host import Host
+from loadsim.users.mail import UserMail
+from loadsim.users.pending import Ended, PendingActivities
+from loadsim.users.session_state import ON_TIME
+from loadsim.users.stored_mail import StoredMail
+from loadsim.users.tasks import Task
+
+_UNGUARDED: Any = nullcontext()
+
+
+class PlannedStorage(StoredMail):
+    """Stored mail that is not compared with lists: it knows only which folders to list at log-off."""
+
+    def put(self, folder: str, message_id: str, original: object = None) -> None:
+        if self._start is not None and folder != INBOX:
+            self._folder(folder).recent[message_id] = frozenset()
+
+    def look(self, name: str, *_: object) -> None:
+        if self._start is not None:
+            self._folder(name).recent.clear()
+
+    def holds(self, name: str) -> bool:
+        """Return False: an empty folder has lost nothing."""
+        return False
+
+    def must_be_whole(self, _: object) -> Any:
+        return _UNGUARDED
+
+    def tries(self, *_: object) -> None:
+        pass
+
+    def leaves(self, _: object) -> None:
+        pass
+
+
+class PlannedMail(UserMail):
+    """A user's mail in a plan, which records only accepted messages."""
+
+    def __init__(self, host: Host, account: Account, driver: Driver, user: PlannedUser) -> None:
+        super().__init__(host, account, driver, user, lambda _: None)
+        self.stored = PlannedStorage(self.number, self.stored._start, lambda *_: None)
+
+    def _record(self, event: str, message_id: str, user: int, sender: int, folder: str, at_ns: int) -> None:
+        if event == "accepted":
+            self._recorder.mail((event, message_id, user, sender, at_ns, folder))
+
+    def unless_sure(self, *_: object, **__: object) -> Any:
+        return _UNGUARDED
+
+    def unless_stored(self, *_: object) -> Any:
+        return _UNGUARDED
+
+
+class Instant:
+    """A plan's clock (`ports.Clock`), set by hand: nanoseconds since the common start, negative before it."""
+
+    ns = -1
+
+    def now_ns(self) -> int:
+        return self.ns
+
+
+class PlannedUser:
+    """A user, who also observes their mailbox (`ports.Observer`) and logs their activities (`pending.ActivityLog`)."""
+
+    lines = NO_LINES
+
+    def __init__(self, host: Host, now: Instant, account: Account, driver: Driver) -> None:
+        self.number = account.number
+        self.now = now.now_ns
+        self._now = now
+        self._recorder = host.recorder
+        self._mail = PlannedMail(host, account, driver, self)
+        self._pending = PendingActivities(self._mail, self)
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        self._recorder.command((name, self.number, since, since, outcome, sent_bytes, received_bytes))
+
+    def arrived(self, messages: int) -> None:
+        self._mail.inbox.announce(messages, self.now())
+
+    def lost(self, failure: Exception) -> None:
+        raise failure
+
+    def skipped(self, step: Step, due_ns: int) -> None:
+        self._record(step.task, due_ns, "skipped")
+
+    def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
+        pass
+
+    def log_on(self) -> None:
+        self._perform(tasks.LOGON)
+        self._mail.was_on = True
+
+    def begin_day(self) -> None:
+        self._pending.plan()
+        self._pending.begin()
+
+    def work(self, until_ns: int) -> int | None:
+        """Do all steps that are due before an instant, and watch the Inbox in between. Return when the next is due."""
+        pending = self._pending
+        while (at_ns := pending.next_ns) is not None and at_ns < until_ns:
+            self._now.ns = at_ns
+            upcoming = pending.take()
+            if upcoming.step is None:
+                pending.done()
+            else:
+                result, outcome = self._perform(upcoming.step.task, upcoming.step.about, upcoming.due_ns)
+                pending.go_on(upcoming, result, Ended(at_ns, outcome, ON_TIME, talked=True))
+            if not self._mail.watching and pending.next_ns != at_ns:
+                at_once(self._mail.watch())
+        return pending.next_ns
+
+    def list_new(self) -> None:
+        """List the messages that have just arrived."""
+        self._perform(tasks.SYNC, False)
+
+    def log_off(self) -> None:
+        self._perform(tasks.LOGOFF)
+
+    def _perform(self, task: Task, about: Any = None, due_ns: int | None = None) -> tuple[Any, str]:
+        """Perform a task that was due at this instant (None: now). Return its result and its outcome."""
+        mail, due_ns = self._mail, self._now.ns if due_ns is None else due_ns
+        mail.watching = False
+        result, outcome, error = None, "ok", ""
+        try:
+            if task.fetch is not None:
+                about = at_once(task.fetch(mail, about))
+            if task.compose is not None:
+                about = task.compose(mail, about)
+            result = at_once(task.act(mail, about))
+        except TaskFailed as failure:
+            outcome, error = failure.outcome, failure.kind
+        mail.shown.clear()
+        self._record(task, due_ns, outcome, error)
+        return result, outcome
+
+    def _record(self, task: Task, due_ns: int, outcome: str, error: str = "") -> None:
+        self._recorder.task((task.name, self.number, "", "", due_ns, None, None, 0.0, 0.0, 0.0, outcome, error, 0))
+
+
+def at_once(call: Any) -> Any:
+    """Run a coroutine, which waits for nothing but its next turn. Return its result."""
+    while True:
+        try:
+            call.send(None)
+        except StopIteration as ended:
+            return ended.value
