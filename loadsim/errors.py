@@ -14,7 +14,7 @@
         ServerSilent         no answer within the command's time limit; the session is closed
         GeneratorFailed      a shortage on this machine or a bug in loadsim; it makes the run invalid
           PluginFailed         an error in a plug-in, which is named; it ends the session
-      RunInvalid           a run ended without a result
+      RunInvalid           a run or a plan ended without a result
 
 The texts of a `TaskFailed` come from a server: they are shortened, made `printable`, and never contain a password.
 """
@@ -236,4 +236,4 @@ class PluginFailed(GeneratorFailed):
 
 
 class RunInvalid(LoadSimError):
-    """A run ended without a result: no engine was ready, or logs are missing."""
+    """A run or a plan ended without a result: no engine was ready, or logs are missing."""

@@ -7,15 +7,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from loadsim.dryrun.plan_engine import plan_users
+from loadsim.dryrun.planners import plan_in_processes
 from loadsim.dryrun.rounds import Progress
 from loadsim.dryrun.tally import TRAFFIC, Tally
 from loadsim.dryrun.traffic import hours_of, mean_rates, peaks, sessions, storage, unknown_rates
 from loadsim.errors import ConfigError
 from loadsim.model.terms import CANONICAL, STRESS
+from loadsim.processes.control_groups import usable_cores
 from loadsim.scenario.profile import Calculated
 from loadsim.scenario.scenario import Scenario
-from loadsim.scenario.workload import Workload, plan_digest
+from loadsim.scenario.workload import Workload, combine_digests
 from loadsim.timinglog.planned_load import PlannedLoad
+
+USERS_OF_A_PROCESS = 500
+"""Fewer users are not worth a process, which takes a second to start."""
 
 SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward": "FORWARD"}
 """The ways to send, by their names in the published calculated load, with their tasks."""
@@ -60,10 +65,11 @@ class DayPlan:
         return replace(self.tally.load(), received_share=self.received_share)
 
 
-def make_plan(scenario: Scenario, progress: Progress | None = None) -> DayPlan:
+def make_plan(scenario: Scenario, progress: Progress | None = None, *, apart: bool = False) -> DayPlan:
     """Run the scenario in virtual time, without a server. `progress` receives the share done so far.
 
-    Raises `ConfigError` for a closed loop, which has no plan.
+    Many users are planned by a process on each core; if `apart`, even few are planned by another process. Raises
+    `ConfigError` for a closed loop, which has no plan, and `RunInvalid` if a process is killed.
     """
     if scenario.run.mode == STRESS:
         raise ConfigError(
@@ -71,9 +77,16 @@ def make_plan(scenario: Scenario, progress: Progress | None = None) -> DayPlan:
             f" found {STRESS}"
         )
     workload = Workload(scenario)
-    tally, stored_bytes = plan_users(workload, progress)
-    loads = _user_loads(scenario, workload, tally)
-    return DayPlan(scenario, tally, plan_digest(workload), loads.pop(""), loads, stored_bytes)
+    processes = min(usable_cores(), scenario.users // USERS_OF_A_PROCESS)
+    if processes > 1 or apart:
+        planned, *others = plan_in_processes(workload, max(1, processes), progress)
+    else:
+        planned, *others = [plan_users(workload, range(1, scenario.users + 1), progress=progress)]
+    for other in others:
+        planned.add(other)
+    loads = _user_loads(scenario, workload, planned.tally)
+    digest = combine_digests([planned.digests[user] for user in sorted(planned.digests)])
+    return DayPlan(scenario, planned.tally, digest, loads.pop(""), loads, planned.stored_bytes)
 
 
 def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, UserLoad]:

@@ -1,4 +1,4 @@
-"""A run's planned load: planned once in a separate process, then kept in the user's cache.
+"""A run's planned load: planned once in separate processes, then kept in the user's cache.
 
 Planning takes memory that this process would keep, and a process may be killed for using so much.
 """
@@ -7,38 +7,28 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from threading import Thread
 
 from loadsim.build_fingerprint import build_fingerprint
 from loadsim.dryrun.plan import make_plan
-from loadsim.dryrun.plan_engine import uncollected
 from loadsim.dryrun.rounds import Progress
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import read_text
 from loadsim.model.terms import STRESS
 from loadsim.scenario.scenario import Scenario
 from loadsim.timinglog.documents import read_as
 from loadsim.timinglog.planned_load import PlannedLoad
 
-PLANNER = (sys.executable, "-P", "-m", "loadsim.dryrun.plan_cache")
-
 REPORT_AFTER_S = 1.0
 """If planning takes longer than this, users see a line."""
 
-POLL_S = 0.1
-"""The interval, while waiting for the planning process, between checks whether users should see a line."""
-
 MOST_QUICK_USER_DAYS = 1000
-"""This many Medium users are planned in about 10 s. Larger runs rarely have too few tasks in the window."""
+"""This many Medium users are planned in about 5 s. Larger runs rarely have too few tasks in the window."""
 
 _MOST_BYTES = 1 << 26
 """The largest plan to read from the cache; a plan has 1,440 numbers per task and day."""
@@ -61,12 +51,23 @@ def planned_load(
     load = cached(scenario, software)
     if load is not None:
         return load
-    made = _plan_in_child(scenario, show, progress)
-    if isinstance(made, str):
-        warn(f"the load was not planned: {made}; the summary cannot state what share of it was achieved")
+    began_s, shown = time.monotonic(), False
+
+    def report(share: float) -> None:
+        nonlocal shown
+        if not shown and time.monotonic() - began_s >= REPORT_AFTER_S:
+            show(f"Planning the day of {scenario.users} users once, to know its load")
+            shown = True
+        if shown:
+            progress(share)
+
+    try:
+        load = make_plan(scenario, report, apart=True).load()
+    except RunInvalid as failure:
+        warn(f"{failure}; the summary cannot state what share of it was achieved")
         return None
-    keep(scenario, software, made)
-    return made
+    keep(scenario, software, load)
+    return load
 
 
 def quick_load(scenario: Scenario, progress: Progress | None = None) -> PlannedLoad | None:
@@ -129,67 +130,3 @@ def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
             file.touch(mode=0o600)
             file.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
             file.replace(plans / f"{digest}.json")
-
-
-def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> PlannedLoad | str:
-    """Plan in a child process. Return the load, or why planning failed. No process is left behind."""
-    ours, theirs = Pipe()
-    with ours:
-        with theirs:
-            process = subprocess.Popen(  # noqa: S603 - our own module
-                [*PLANNER, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # out of reach of Ctrl-C
-            )
-        try:
-            with suppress(OSError):  # it has exited, so `recv` will raise EOFError
-                ours.send(scenario)
-            began_s = time.monotonic()
-            shown = False
-            while True:
-                if not shown and time.monotonic() - began_s >= REPORT_AFTER_S:
-                    show(f"Planning the day of {scenario.users} users once, to know its load")
-                    shown = True
-                if not ours.poll(POLL_S):
-                    continue
-                try:
-                    received: PlannedLoad | float = ours.recv()
-                except (EOFError, OSError):
-                    status = process.wait()
-                    how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
-                    return f"its process {how}"
-                if isinstance(received, PlannedLoad):
-                    return received
-                if shown:
-                    progress(received)
-        finally:
-            process.kill()
-            process.wait()
-
-
-def main() -> int:
-    """Plan the scenario that the parent process sends through a pipe, whose file descriptor is the argument."""
-    parent = Connection(int(sys.argv[1]))
-    scenario = parent.recv()
-    Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
-
-    def send(progress: float | PlannedLoad) -> None:
-        with suppress(OSError):  # the parent process has exited
-            parent.send(progress)
-
-    with uncollected():
-        send(make_plan(scenario, send).load())
-    return 0
-
-
-def _exit_with_parent(parent: Connection) -> None:
-    """Exit when the pipe is closed: the parent process has exited, or no longer needs a plan."""
-    with suppress(EOFError, OSError):
-        parent.recv()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

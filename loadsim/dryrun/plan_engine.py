@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from typing import Any, cast
 
 from loadsim.dryrun.planned_user import Instant, PlannedUser
-from loadsim.dryrun.rounds import Progress, Rounds
+from loadsim.dryrun.rounds import NoPeers, Peers, Progress, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import SizedContents
@@ -102,15 +103,27 @@ class PlanHost:
         pass
 
 
-def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Tally, Counter[str]]:
-    """Run all users. Return their totals, and the change in their mailboxes by cause (`terms.STORED`)."""
-    scenario = workload.scenario
-    hours = ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
-    hour_ns, duration_ns = round(HOUR_S * 1e9 / scenario.compression), workload.duration_us * 1000
-    parts = DAY_PARTS * min(ceil(scenario.run.cycles - 1e-9), MOST_DAYS)
-    tally = Tally(scenario.users, hour_ns, hours, duration_ns, parts, scenario.plugin_tasks)
-    now = Instant()
-    host, rounds = PlanHost(workload, tally, now), Rounds(workload, now)
+@dataclass(slots=True)
+class PlannedUsers:
+    """The totals of some users, the change in their mailboxes by cause (`terms.STORED`), and their plans' digests."""
+
+    tally: Tally
+    stored_bytes: Counter[str]
+    digests: dict[int, bytes]
+
+    def add(self, other: PlannedUsers) -> None:
+        """Add other users of the same plan."""
+        self.tally.add(other.tally)
+        self.stored_bytes.update(other.stored_bytes)  # a sum of counters would lose negative counts
+        self.digests |= other.digests
+
+
+def plan_users(
+    workload: Workload, numbers: Sequence[int], peers: Peers | None = None, progress: Progress | None = None
+) -> PlannedUsers:
+    """Run the users with these numbers; `peers` run all others."""
+    scenario, tally, now = workload.scenario, tally_of(workload), Instant()
+    host, rounds = PlanHost(workload, tally, now), Rounds(workload, now, peers or NoPeers())
     stored_bytes: Counter[str] = Counter()
     driver = open_driver(
         IN_THE_ENGINE,
@@ -124,17 +137,25 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
         stored_bytes=stored_bytes,
     )
     rounds.arrive = cast(Any, driver).arrive
-    numbers = range(1, scenario.users + 1)
-    users = [PlannedUser(cast(Host, host), now, scenario.account(number), driver) for number in numbers]
-    for user in users:
+    users = {number: PlannedUser(cast(Host, host), now, scenario.account(number), driver) for number in numbers}
+    for user in users.values():
         user.log_on()
     tally.facts({"start_ns": 0})
-    for user in users:
+    for user in users.values():
         user.begin_day()
     rounds.run(users, progress)
-    for user in users:
+    for user in users.values():
         user.log_off()
-    return tally, stored_bytes
+    return PlannedUsers(tally, stored_bytes, {number: workload.user_digest(number) for number in numbers})
+
+
+def tally_of(workload: Workload) -> Tally:
+    """Return an empty tally for a workload's users and hours."""
+    scenario = workload.scenario
+    hours = ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
+    hour_ns, duration_ns = round(HOUR_S * 1e9 / scenario.compression), workload.duration_us * 1000
+    parts = DAY_PARTS * min(ceil(scenario.run.cycles - 1e-9), MOST_DAYS)
+    return Tally(scenario.users, hour_ns, hours, duration_ns, parts, scenario.plugin_tasks)
 
 
 def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:

@@ -57,6 +57,18 @@ class Tally:
         self._hour = self.hours[-1]  # the hour looked up last
         self._begin_ns = self._end_ns = 0
 
+    def add(self, other: Tally) -> None:
+        """Add the counts of other users of the same plan."""
+        for ours, theirs in ((self.tasks, other.tasks), (self.traffic, other.traffic), (self._due, other._due)):
+            for name, counts in ours.items():
+                ours[name] = [count + more for count, more in zip(counts, theirs[name], strict=True)]
+        for number, hour in self.hours.items():
+            hour.tasks.update(other.hours[number].tasks)
+            hour.traffic.update(other.hours[number].traffic)
+            hour.commands.update(other.hours[number].commands)
+        self.failures.update(other.failures)
+        self.gathered += other.gathered
+
     def load(self) -> PlannedLoad:
         """Return the number of due tasks by task and part of the run, leaving out tasks that are never due."""
         due = {task: tuple(counts) for task, counts in self._due.items() if any(counts)}

@@ -208,7 +208,7 @@ def test_users_of_stated_mailboxes_do_all_their_tasks(tmp_path: Path) -> None:
 def test_plan_shows_stated_mailboxes() -> None:
     """Its fillers have the sizes of a run's messages; users browse, and load attachments that only large mail has."""
     made = scenario("mailbox={inbox: 90, folders: 8, fan_out: 2, sizes: {2K: 50%, 30K: 50%}}")
-    tally, _ = plan_users(Workload(made))
+    tally = plan_users(Workload(made), range(1, made.users + 1)).tally
     assert sum(tally.tasks["BROWSE"]) > 0
     assert sum(tally.tasks["LOAD ATTACHMENT"]) > 0
     assert not tally.failures

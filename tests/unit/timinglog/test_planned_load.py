@@ -22,7 +22,7 @@ from virtual_runs import live, scenario_of
 
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import INTERRUPTED
-from loadsim.dryrun import plan_cache
+from loadsim.dryrun import plan_cache, planners
 from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep, planned_load
 from loadsim.dryrun.tally import Tally
@@ -98,7 +98,7 @@ def test_a_day_is_planned_once(tmp_path: Path, cache: Path, monkeypatch: pytest.
     scenario, lines = virtual(tmp_path), list[str]()
     expected = make_plan(scenario).tally.load()
     assert said(lines, scenario) == expected
-    monkeypatch.setattr(plan_cache, "PLANNER", (sys.executable, "-c", "raise SystemExit(5)"))
+    monkeypatch.setattr(planners, "PLANNER", (sys.executable, "-c", "raise SystemExit(5)"))
     assert said(lines, scenario) == expected
     assert lines == []
     (file,) = cache.iterdir()
@@ -157,7 +157,7 @@ def test_stress_mode_has_no_plan(tmp_path: Path, cache: Path) -> None:
 def test_a_killed_planner_leaves_no_plan(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str
 ) -> None:
-    monkeypatch.setattr(plan_cache, "PLANNER", (sys.executable, "-c", program))
+    monkeypatch.setattr(planners, "PLANNER", (sys.executable, "-c", program))
     lines = list[str]()
     assert said(lines, virtual(tmp_path)) is None
     assert lines == [f"the load was not planned: {why}; the summary cannot state what share of it was achieved"]

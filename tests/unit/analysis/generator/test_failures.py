@@ -311,7 +311,7 @@ def test_plan_fails_on_an_internal_error(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(InMemorySubmission, "send", broken)
     with pytest.raises(ZeroDivisionError):
-        plan_users(Workload(day_of(tmp_path, (SENDER, 2))))
+        plan_users(Workload(day_of(tmp_path, (SENDER, 2))), (1, 2))
 
 
 def of_our_own(task: str, due_ms: float, kind: str, **more: Any) -> dict[str, Any]:
