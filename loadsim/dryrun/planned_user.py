@@ -6,6 +6,7 @@ because time passes and servers fail: waiting, lateness, sessions, and comparing
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -27,13 +28,20 @@ _UNGUARDED: Any = nullcontext()
 class PlannedStorage(StoredMail):
     """Stored mail that is not compared with lists: it knows only which folders to list at log-off."""
 
-    def put(self, folder: str, message_id: str, original: object = None) -> None:
-        if self._start is not None and folder != INBOX:
-            self._folder(folder).recent[message_id] = frozenset()
+    def __init__(self, number: int, start: Callable[[int], Mapping[str, int]] | None) -> None:
+        super().__init__(number, start, lambda *_: None)
+        self._put: dict[str, None] = {}
+
+    @property
+    def unlooked(self) -> Sequence[str]:
+        return [*self._put]
+
+    def put(self, folder: str, *_: object) -> None:
+        if self.is_known and folder != INBOX:
+            self._put[folder] = None
 
     def look(self, name: str, *_: object) -> None:
-        if self._start is not None:
-            self._folder(name).recent.clear()
+        self._put.pop(name, None)
 
     def holds(self, name: str) -> bool:
         """Return False: an empty folder has lost nothing."""
@@ -54,11 +62,17 @@ class PlannedMail(UserMail):
 
     def __init__(self, host: Host, account: Account, driver: Driver, user: PlannedUser) -> None:
         super().__init__(host, account, driver, user, lambda _: None)
-        self.stored = PlannedStorage(self.number, self.stored._start, lambda *_: None)
+        self.stored = PlannedStorage(self.number, self.stored._start)
 
     def _record(self, event: str, message_id: str, user: int, sender: int, folder: str, at_ns: int) -> None:
         if event == "accepted":
             self._recorder.mail((event, message_id, user, sender, at_ns, folder))
+
+    def _take_in(self, *_: object) -> None:
+        pass
+
+    def record_received(self, *_: object) -> None:
+        pass
 
     def unless_sure(self, *_: object, **__: object) -> Any:
         return _UNGUARDED

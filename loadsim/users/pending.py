@@ -114,11 +114,12 @@ class PendingActivities:
         if following is None:
             self._log.activity_done(activity, ended.at_ns)
             return
-        due_ns = max(pending.due_ns + self._delay_ns(following), following.since_ns)
+        delay_ns = self._delay_ns(following)
+        due_ns = max(pending.due_ns + delay_ns, following.since_ns)
         if self._end_ns is not None:
             self._skip(activity, due_ns, following, self._end_ns)
             return
-        ready_ns = max(ended.at_ns + self._delay_ns(following), due_ns)
+        ready_ns = max(ended.at_ns + delay_ns, due_ns)
         self._put(ready_ns, due_ns, activity, following, _within(ended.late_ns, ready_ns - due_ns))
 
     def done(self) -> None:
