@@ -74,12 +74,12 @@ class Quiet:
     def __init__(self) -> None:
         self.over = False  # nothing is measured any more: what is cut off is no failure
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int, *_: Any) -> None:
         """Every command must succeed: a figure for failures means nothing."""
         if outcome != "ok" and not self.over:
             raise RuntimeError(f"{name}: {outcome}")
 
-    def arrived(self, messages: int) -> None:
+    def arrived(self, messages: int, *_: Any) -> None:
         """Do nothing: no user waits for mail."""
 
     def lost(self, failure: Exception) -> None:

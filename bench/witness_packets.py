@@ -38,7 +38,10 @@ class Line(NamedTuple):
 
 
 class Witnessed(NamedTuple):
-    """A task by its packets; all submissions are `SEND`, with any answer."""
+    """A task by its packets; all submissions are `SEND`, with any answer.
+
+    As in a log, its beginning is put off by the time in which the server waited for the next command.
+    """
 
     task: str
     login: str
@@ -105,27 +108,38 @@ def _login(text: bytes) -> str | None:
 def _smtp(login: str, began_ns: int, said: list[Line]) -> Iterator[Witnessed]:
     """From the SYN to the reply after the message: the one that follows 354. Only a connection's first has the SYN."""
     accepted = False
-    for line in said:
+    for line, waited_ns in _waits(said):
         if line.from_client:
             continue
         if accepted:
-            yield Witnessed("SEND", login, began_ns, line.ended_ns)
+            yield Witnessed("SEND", login, began_ns + waited_ns, line.ended_ns)
             return
         accepted = line.text.startswith(b"354")
+
+
+def _waits(said: list[Line]) -> Iterator[tuple[Line, int]]:
+    """Yield each line, and for how long, until then, the server had answered all and waited for the client."""
+    waited_ns = 0
+    before: Line | None = None
+    for line in said:
+        if line.from_client and before is not None and not before.from_client:
+            waited_ns += line.began_ns - before.ended_ns
+        yield line, waited_ns
+        before = line
 
 
 def _imap(login: str, began_ns: int, said: list[Line]) -> Iterator[Witnessed]:
     """LOGON to the first IDLE's continuation; READ and MOVE from DONE, where that stands in front."""
     sent: dict[bytes, tuple[int, bytes]] = {}
-    done_ns: int | None = None
+    done_ns: int | None = None  # this and the next two less what the server had waited until then
     reading_ns: int | None = None
     idling = logged_on = False
-    for line in said:
+    for line, waited_ns in _waits(said):
         if line.from_client:
             if line.text == b"DONE":
-                done_ns = line.began_ns
+                done_ns = line.began_ns - waited_ns
             elif match := _COMMAND.fullmatch(line.text):
-                start_ns = line.began_ns if done_ns is None else done_ns
+                start_ns = line.began_ns - waited_ns if done_ns is None else done_ns
                 done_ns = None
                 text = match["text"]
                 idling = text == b"IDLE"
@@ -134,14 +148,14 @@ def _imap(login: str, began_ns: int, said: list[Line]) -> Iterator[Witnessed]:
                     reading_ns = start_ns
         elif line.text.startswith(b"+"):
             if idling and not logged_on:
-                yield Witnessed("LOGON", login, began_ns, line.ended_ns)
+                yield Witnessed("LOGON", login, began_ns + waited_ns, line.ended_ns)
                 logged_on = True
         elif (match := _ANSWER.match(line.text)) and match["tag"] in sent:
             start_ns, text = sent.pop(match["tag"])
             if text.startswith(b"UID STORE") and rb"\Seen" in text and reading_ns is not None:
-                yield Witnessed("READ", login, reading_ns, line.ended_ns)
+                yield Witnessed("READ", login, reading_ns + waited_ns, line.ended_ns)
                 reading_ns = None
             elif text.startswith(b"UID MOVE") and DELETED_ITEMS not in text:
-                yield Witnessed("MOVE", login, start_ns, line.ended_ns)
+                yield Witnessed("MOVE", login, start_ns + waited_ns, line.ended_ns)
             elif text.startswith(b"SELECT"):
                 reading_ns = None

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 from patience import PATIENCE_S
@@ -53,11 +54,11 @@ class Ear:
         """Monotonic nanoseconds."""
         return time.monotonic_ns()
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int, *_: Any) -> None:
         """Every command must succeed."""
         assert outcome == "ok", name
 
-    def arrived(self, messages: int) -> None:
+    def arrived(self, messages: int, *_: Any) -> None:
         """Count announced messages."""
         self.announced += messages
         self.told.set()

@@ -49,10 +49,13 @@ IMAP = conversation(
 
 
 def test_imap_tasks_run_from_their_first_byte_to_the_last_of_their_answer() -> None:
-    """LOGON from the SYN to IDLE's word, READ from DONE to the answer of STORE, MOVE; a deletion is none of them."""
+    """LOGON from the SYN to IDLE's word, READ from DONE to the answer of STORE, MOVE; a deletion is none of them.
+
+    Each begins later by what the server waited for the next command: 10 and 10, 10, nothing.
+    """
     assert list(tasks(IMAP)) == [
-        Witnessed("LOGON", "user7", 5, 55),
-        Witnessed("READ", "user7", 100, 130),
+        Witnessed("LOGON", "user7", 25, 55),
+        Witnessed("READ", "user7", 110, 130),
         Witnessed("MOVE", "user7", 200, 222),
     ]
 
@@ -67,7 +70,7 @@ def test_one_client_port_may_lead_to_two_servers() -> None:
         server_port=587,
     )
     together = sorted(IMAP + other, key=lambda segment: segment.at_ns)
-    assert sorted(tasks(together)) == sorted([*tasks(IMAP), Witnessed("SEND", "user7", 5, 60)])
+    assert sorted(tasks(together)) == sorted([*tasks(IMAP), Witnessed("SEND", "user7", 33, 60)])
 
 
 def test_retransmitted_bytes_change_nothing() -> None:
@@ -102,9 +105,9 @@ SMTP = (
 
 
 def test_a_submission_ends_with_the_reply_after_the_message() -> None:
-    """SEND runs from the SYN to the reply that follows 354 and the message."""
+    """SEND runs from the SYN to the reply that follows 354 and the message, less three waits of 10."""
     said = conversation(*((10 * (index + 1), arrow, data) for index, (arrow, data) in enumerate(SMTP)))
-    assert list(tasks(said)) == [Witnessed("SEND", "user7", 5, 70)]
+    assert list(tasks(said)) == [Witnessed("SEND", "user7", 35, 70)]
 
 
 def test_each_record_is_matched_with_the_nearest_of_its_user() -> None:

@@ -17,7 +17,7 @@ from loadsim.statistics.bins import Hits, bin_of, timed
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import OUTCOME
+from loadsim.timinglog.records import CLOCK, OUTCOME
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,21 @@ class TaskRecords:
     """One task's records: `counts` by outcome, and `failures` by outcome and error kind.
 
     `timed` has the service times of the hits (see `statistics.bins.Hits`), `waited_us` their response times. The two
-    are sorted independently of each other.
+    are sorted independently of each other. `by_clock` has the hits by the code of their clock; `service_s` and
+    `between_s` are the sums of their service times and of the generator's time between their commands.
     """
 
     counts: Mapping[str, int]
     failures: Mapping[tuple[str, str], int]
     timed: NDArray[Any]
     waited_us: NDArray[Any]
+    by_clock: NDArray[np.int64]
+    service_s: float
+    between_s: float
+
+    @property
+    def hits(self) -> int:
+        return len(self.timed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,8 @@ class _Task:
         self._occurred = np.zeros(len(OUTCOME), np.int64)
         self._failures = Counter[int]()
         self._timed, self._waited_us = Growing(np.uint32), Growing(np.uint32)
+        self._by_clock = np.zeros(len(CLOCK), np.int64)
+        self._service_us = self._between_us = 0
 
     def add(self, records: Columns, which: NDArray[np.intp], window_s: Window) -> None:
         outcome = records["outcome"][which]
@@ -120,6 +130,9 @@ class _Task:
         due_us, started_us, ended_us = (records[name][hits] for name in ("scheduled_us", "started_us", "ended_us"))
         self._timed.add(compact(timed(ended_us - started_us, bin_of(due_us, window_s))))
         self._waited_us.add(compact(ended_us - due_us))
+        self._by_clock += np.bincount(records["clock"][hits], minlength=len(CLOCK))
+        self._service_us += int((ended_us - started_us).sum())
+        self._between_us += int(np.rint(records["late_between_s"][hits].astype(np.float64) * 1e6).sum())
 
     def closed(self, strings: Sequence[str]) -> TaskRecords:
         all_timed, waited_us = self._timed.taken(), self._waited_us.taken()
@@ -131,6 +144,9 @@ class _Task:
             failures={(OUTCOMES[failure >> 16], strings[failure & 0xFFFF]): times for failure, times in failures},
             timed=all_timed,
             waited_us=waited_us,
+            by_clock=self._by_clock,
+            service_s=self._service_us / 1e6,
+            between_s=self._between_us / 1e6,
         )
 
 

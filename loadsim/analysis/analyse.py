@@ -26,7 +26,7 @@ from loadsim.analysis.criteria import criteria_of
 from loadsim.analysis.delivery import altered_mail, delivery
 from loadsim.analysis.generator.failures import OwnFailures
 from loadsim.analysis.generator.health import EngineHealth, generator_health
-from loadsim.analysis.generator.lateness import LateTasks
+from loadsim.analysis.generator.lateness import LateTasks, timing_of
 from loadsim.analysis.generator.limits import worst_engine
 from loadsim.analysis.generator.per_client import client_figures
 from loadsim.analysis.load import load_made, throughput
@@ -85,6 +85,7 @@ class _Tasks(NamedTuple):
     drivers: Mapping[str, DriverFigures]
     unsteady: Sequence[Finding]
     late: LateTasks
+    timing: Mapping[str, float | None]
     down: DownTime
     own_failures: OwnFailures
 
@@ -113,9 +114,8 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
 
     # 3. The figures, and the facts.
     engines, machines = generator_health(log, window_s)
-    fastest_ms = fastest_p95_ms(tasks.drivers)
-    generator = worst_engine(engines, limits.generator, fastest_ms)
-    per_client = client_figures(log, engines, tasks.late, tasks.own_failures, limits, fastest_ms)
+    generator = worst_engine(engines, limits.generator, fastest_p95_ms(tasks.drivers), tasks.timing)
+    per_client = client_figures(log, engines, tasks.late, tasks.own_failures, limits, generator.lag_limit_ms)
     figures = _figures(log, window_s, tasks, probes, served, mail, generator, machines, per_client)
     facts = _facts(log, tasks, engines, served, figures)
     return Measured(figures, facts, wanted)
@@ -132,7 +132,7 @@ def _first_pass(log: TimingLog, weights: Mapping[str, float], window_s: Window) 
         for trend in trends(windowed_hits(of_driver, weights), window_s, driver if len(records) > 1 else "")
     ]
     drivers = {driver: driver_figures(of_driver, weights, window_s) for driver, of_driver in records.items()}
-    return _Tasks(drivers, unsteady, late, down, own_failures)
+    return _Tasks(drivers, unsteady, late, timing_of(records.values()), down, own_failures)
 
 
 def _figures(

@@ -190,7 +190,8 @@ def _no_interval(driver: DriverFigures, window_s: Window, where: str) -> Finding
 def _missed_late(log: TimingLog, terms: RunTerms, measured: Measured, results: Sequence[Result]) -> tuple[str, ...]:
     """Return the criteria that are missed only because the generator's lateness or lag exceeded its limit.
 
-    Lateness is part of response times, lag of all times. Both are judged at the percentile of the criterion.
+    Lateness is part of response times, lag of all times that the loop took. Both are judged at the percentile of the
+    criterion.
     """
     generator, in_time = measured.figures.generator, results
     missed = [one.name.rpartition(".")[2] for one in results if not one.passed]
@@ -201,7 +202,7 @@ def _missed_late(log: TimingLog, terms: RunTerms, measured: Measured, results: S
     def lag_ms(name: str) -> float:
         percent = name.rpartition(".")[2].removeprefix("response_").replace("score_ms", "p95_ms")
         lags_ms = [engine.lags_ms.get(percent, 0.0) for engine in measured.facts.engines]
-        most_ms = generator.lag_limit_ms
+        most_ms = generator.lag_limit_ms if generator.loop_share else None
         return 0.0 if most_ms is None else max([most_ms, *lags_ms]) - most_ms
 
     both = zip(results, in_time, strict=True)

@@ -9,8 +9,7 @@ from typing import Any
 
 from loadsim.analysis.criteria import Result, missed_criteria
 from loadsim.analysis.generator.health import EngineHealth
-from loadsim.analysis.generator.limits import exceeded, suspicious, unobserved
-from loadsim.analysis.score import fastest_p95_ms
+from loadsim.analysis.generator.limits import bounded, exceeded, suspicious, unobserved
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
@@ -108,9 +107,8 @@ def judge(
     `missed_late` names the criteria that are missed only because the generator was late. `summary_of` adds warnings and
     notes, which change neither validity nor result.
     """
-    over_limits = exceeded(
-        figures.lateness_p95_ms.generator, facts.engines, limits.generator, fastest_p95_ms(figures.by_protocol)
-    )
+    generator = figures.generator
+    over_limits = exceeded(figures.lateness_p95_ms.generator, facts.engines, limits.generator, generator.lag_limit_ms)
     if missed_late:
         over_limits.append(finding(Code.MISSED_BY_GENERATOR, criteria=tuple(missed_late)))
     if not figures.generator_counts:
@@ -132,6 +130,7 @@ def judge(
         *_unserved(figures, facts),
         *_sessions(figures, facts),
         *suspicious(figures.machines, facts.engines, figures.embedded),
+        *bounded(figures.generator),
         *facts.unsteady,
     ]
     if figures.embedded:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.criteria import Result
+from loadsim.analysis.generator.limits import LOOP_SHARE
 from loadsim.analysis.probes.resources import HOST, kind_of
 from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Criteria, Sides, of_both
 from loadsim.errors import ConfigError
@@ -82,6 +83,7 @@ def complaints(runs: Sides, across_drivers: bool = False) -> list[Finding]:
         *by_key,
         *(one for runs_alike in alike for one in _differing(runs_alike, "drivers", _drivers)),
         *_differing(runs, "tasks in the score", _scored),
+        *_differing(runs, "clock of the tasks", _clock),
     ]
     found += [finding(Code.COMPARED_UNLIKE, difference=one) for one in differences_found]
     return found if by_key else [*found, *_differing_loads(runs, across_drivers)]
@@ -122,6 +124,12 @@ def _difference(key: str, one: ComparedRun, another: ComparedRun) -> str | None:
 
 def _scored(run: ComparedRun) -> str:
     return "; ".join(", ".join(driver.covers.scored) for driver in run.figures.by_protocol.values())
+
+
+def _clock(run: ComparedRun) -> str:
+    """Return what timed the run's tasks. The event loop adds its own lateness, the kernel does not."""
+    loop_share = run.figures.generator.loop_share
+    return "kernel" if loop_share is None or loop_share <= LOOP_SHARE else "event loop"
 
 
 def _differing(runs: Sides, key: str, value_of: Callable[[ComparedRun], Any]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from loadsim.errors import TaskFailed
 from loadsim.model.ports import INBOX, Account, Driver
+from loadsim.model.records import NO_CLOCK
 from loadsim.protocols.lines import NO_LINES
 from loadsim.users import tasks
 from loadsim.users.activities import Step, UnderWay
@@ -103,10 +104,12 @@ class PlannedUser:
         self._mail = PlannedMail(host, account, driver, self)
         self._pending = PendingActivities(self._mail, self)
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+    def command(
+        self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int, *_: object, **__: object
+    ) -> None:
         self._recorder.command((name, self.number, since, since, outcome, sent_bytes, received_bytes))
 
-    def arrived(self, messages: int) -> None:
+    def arrived(self, messages: int, *_: object, **__: object) -> None:
         self._mail.inbox.announce(messages, self.now())
 
     def lost(self, failure: Exception) -> None:
@@ -166,7 +169,9 @@ class PlannedUser:
         return result, outcome
 
     def _record(self, task: Task, due_ns: int, outcome: str, error: str = "") -> None:
-        self._recorder.task((task.name, self.number, "", "", due_ns, None, None, 0.0, 0.0, 0.0, outcome, error, 0))
+        late_s = 0.0, 0.0, 0.0, 0.0, 0.0
+        record = (task.name, self.number, "", "", due_ns, None, None, *late_s, outcome, error, 0, NO_CLOCK)
+        self._recorder.task(record)
 
 
 def at_once(call: Any) -> Any:

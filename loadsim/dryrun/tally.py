@@ -76,7 +76,7 @@ class Tally:
 
     def task(self, record: TaskFields) -> None:
         """Count a task for its user, in the hour when it was due. Spans are not tasks."""
-        task, user, _, _, scheduled_ns, _, _, _, _, _, outcome, error, _ = record
+        task, user, _, _, scheduled_ns, *_, outcome, error, _, _ = record
         if task in SPANS:
             return
         due = self._due.get(task)

@@ -9,7 +9,7 @@ from loadsim.engine.event_log import Events
 from loadsim.engine.health import EngineLateness
 from loadsim.engine.run_log import RunLog
 from loadsim.errors import GeneratorFailed, TaskFailed
-from loadsim.model.records import GENERATOR
+from loadsim.model.records import GENERATOR, LOOP
 from loadsim.protocols.error_mapping import place_of
 from loadsim.statistics.latency_histogram import LatencyHistogram
 from loadsim.timinglog.writer import OTHER
@@ -32,12 +32,14 @@ class Counters:
         self._service_times: defaultdict[str, LatencyHistogram] = defaultdict(LatencyHistogram)
         self._failures: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._kinds: set[str] = set()
+        self._loop_timed = 0
 
-    def task(self, task: str, outcome: str, service_ns: int, late_s: Late_s) -> None:
-        """Count a task that has ended or was skipped; `service_ns` counts only if it is ok."""
+    def task(self, task: str, outcome: str, service_ns: int, late_s: Late_s, clock: str) -> None:
+        """Count a task that has ended or was skipped; `service_ns` and its clock count only if it is ok."""
         self._tasks[task][outcome] += 1
         if outcome == "ok":
             self._service_times[task].add(service_ns)
+            self._loop_timed += clock == LOOP
         self.lateness.add(*late_s)
 
     def failure(self, task: str, failure: TaskFailed) -> str:
@@ -55,6 +57,7 @@ class Counters:
             "service_times": {task: times.counts for task, times in self._service_times.items()},
             "service_s": {task: times.total_s for task, times in self._service_times.items()},
             "failures": {task: dict(kinds) for task, kinds in self._failures.items()},
+            "loop_timed": self._loop_timed,
             "generator_late_most_s": self.lateness.generator_most_s,
             "late_busy_s": self.lateness.busy_s,
             "late_down_s": self.lateness.down_s,

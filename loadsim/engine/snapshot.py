@@ -36,6 +36,7 @@ class LiveSnapshot:
     service_times: Counts = field(default_factory=dict)  # for ok tasks, by name and bucket
     service_s: Mapping[str, float] = field(default_factory=dict)  # total service times, by name
     failures: Counts = field(default_factory=dict)  # by task (IDLE: between tasks) and kind
+    loop_timed: int = 0  # ok tasks of which the event loop noted the end
     late_busy_s: float = 0.0  # total lateness of tasks because their user was still busy
     late_down_s: float = 0.0  # ... because the session was down
     late_generator_s: float = 0.0  # ... because the generator was late

@@ -127,6 +127,11 @@ class Code(Enum):
     NO_TASKS = _fault("the logs hold no task: there is no score")
 
     # Something is missing.
+    BOUNDS = _degraded(
+        "{bound_share} of the answers were read together with later data, so their times are upper bounds; limit"
+        " {limit_share}",
+        MORE_GENERATOR,
+    )
     LOG_DAMAGED = _degraded("{damage}", RUN_AGAIN)
     LOG_WITHOUT_END = _degraded(
         "the log of {where} breaks off (last sample: {last_s}): its {users:user} count as lost",

@@ -357,14 +357,21 @@ class Lateness:
     busy: float | None
     down: float | None
     generator: float | None
-    """The 95th percentile of how late the window's tasks started because the user was busy, the session was down, or
-    loadsim was late; `null` in stress mode."""
+    """The 95th percentile of how late the window's tasks were because the user was busy, the session was down, or
+    loadsim was late to start them or to send the next command; `null` in stress mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorFigures:
-    """The figures of the worst engine."""
+    """The figures of the worst engine, and how the window's planned tasks were timed."""
 
+    kernel_share: float | None
+    bound_share: float | None
+    loop_share: float | None
+    """Shares of the hits whose end the kernel noted; whose end came no later than noted; the largest share of any task
+    whose end the event loop noted when it got to it ([clocks](../explanation/measurement.md#clocks))."""
+    between_share: float | None
+    """The generator's share of the hits' time, from their first byte to their last: its time between two commands."""
     lag_p50_ms: float | None
     lag_p99_ms: float | None
     lag_max_ms: float | None

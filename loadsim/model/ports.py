@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from loadsim.errors import ConfigError
 from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.records import CommandFields, MailFields, TaskFields
+from loadsim.model.records import Arrival, CommandFields, MailFields, TaskFields
 from loadsim.model.state_checks import StateChecks
 
 MessageRef = Hashable
@@ -149,14 +149,27 @@ class Observer(Protocol):
     def now(self) -> int:
         """Return the current instant in nanoseconds, to be passed to `command`."""
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+    def command(
+        self,
+        name: str,
+        since: int,
+        outcome: str,
+        sent_bytes: int,
+        received_bytes: int,
+        arrival: Arrival | None = None,
+        own_ns: int = 0,
+    ) -> None:
         """Report that a protocol command, begun at `since`, has just ended with ok, refused, lost or timeout.
 
-        Names are the protocol's own: "IMAP UID FETCH", "SMTP DATA".
+        Names are the protocol's own: "IMAP UID FETCH", "SMTP DATA". `arrival` is that of its last byte; a driver that
+        states it reports everything that its tasks wait for. In `own_ns` the server was waiting for the driver.
         """
 
-    def arrived(self, messages: int) -> None:
-        """Report that the server announced new messages in the Inbox; `Mailbox.arrived` returns their headers."""
+    def arrived(self, messages: int, at_ns: int | None = None) -> None:
+        """Report that the server announced new messages in the Inbox (None: now).
+
+        `Mailbox.arrived` returns their headers.
+        """
 
     def lost(self, failure: Exception) -> None:
         """Report that the session broke while no call was waiting for it. (A waiting call raises instead.)"""

@@ -26,6 +26,16 @@ PROCESS INBOX is the processing of an Inbox as a whole, from its due time to the
 period in which a user had no session.
 """
 
+NO_CLOCK, KERNEL, BOUND, LOOP = "", "kernel", "bound", "loop"
+CLOCKS = (NO_CLOCK, KERNEL, BOUND, LOOP)
+"""Clocks that tell when a task's last answer arrived: none, the kernel's note, the note of later bytes, the event loop.
+
+The second is exact, the third at most a read too late, the fourth late whenever the loop is (`protocols.transport`).
+"""
+
+Arrival = tuple[int, str]
+"""When an answer arrived, in nanoseconds of the run's clock, and which of `CLOCKS` tells."""
+
 EVENTS = (
     *("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged", "missing", "doubled"),
     *("left", "answered", "forwarded", "unsure", "unlisted", "altered"),
@@ -44,12 +54,16 @@ its user has not listed since; altered: a part fetched from `folder` differs fro
 INDIVIDUALLY, BY_LIST = "individual", "list"
 """The `folder` of an accepted message: its recipient was addressed as an individual, or only through a list."""
 
-TaskFields = tuple[str, int, str, str, int, int | None, int | None, float, float, float, str, str, int]
-"""One task of one user: task, user, profile, protocol; when it was due, started and ended; three times of lateness in
-seconds; outcome, one of `OUTCOMES`; kind of failure or "", and bytes moved.
+TaskFields = tuple[
+    str, int, str, str, int, int | None, int | None, float, float, float, float, float, str, str, int, str
+]
+"""One task of one user: task, user, profile, protocol; when it was due, started and ended; five times of lateness in
+seconds; outcome, one of `OUTCOMES`; kind of failure or "", bytes moved, and which of `CLOCKS` tells its end.
 
 Instants are nanoseconds of the run's clock; None means "never happened". Lateness runs from the due time to the start,
-split by cause: the user was still busy (server), the session was down (server), the generator was late.
+split by cause: the user was still busy (server), the session was down (server), the generator was late. The fourth is
+the part of the third that fell between the task's commands: the start is put off by as much, so that from start to end
+some command was always under way. The fifth is the third without what arose in earlier tasks of the same activity.
 """
 
 MailFields = tuple[str, str, int, int, int, str]

@@ -13,11 +13,12 @@ import socket
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.error_mapping import shortage
 from loadsim.protocols.tls import handshakes_of
+from loadsim.protocols.transport import Transport, note_arrivals
 
 _BIND_ADDRESS_NO_PORT = 24 if sys.platform == "linux" else None
 """`IP_BIND_ADDRESS_NO_PORT` of ip(7): in Linux since 4.2, in Python's `socket` since 3.12."""
@@ -28,43 +29,41 @@ _ADDRESSES: dict[str, list[str]] = {}
 _REACHED: set[str] = set()
 """Addresses that have accepted a connection. For any other, EADDRNOTAVAIL may also mean that there is no route."""
 
-P = TypeVar("P", bound=asyncio.BaseProtocol)
 T = TypeVar("T")
 
 
 async def connect(
-    make: Callable[[], P], endpoint: Endpoint, user: int, context: ssl.SSLContext | None, limit_s: float | None
+    protocol: asyncio.Protocol, endpoint: Endpoint, user: int, context: ssl.SSLContext | None, now: Callable[[], int]
 ) -> None:
-    """Connect a protocol for this user. With implicit TLS (RFC 8314), the handshake may take `limit_s`.
+    """Connect a protocol for this user, with implicit TLS (RFC 8314) if the endpoint has it.
 
-    Raises `OSError`, of which `ssl.SSLError` is a subclass.
+    `now` is the run's clock. Raises `OSError`, of which `ssl.SSLError` is a subclass.
     """
-    loop = asyncio.get_running_loop()
-    tls: dict[str, Any] = {}
-    if context and endpoint.tls == "implicit":
-        tls = {"ssl": context, "server_hostname": endpoint.tls_name, "ssl_handshake_timeout": limit_s}
-    source = endpoint.source(user)
-    with handshakes_of(user):
-        if source is None:
-            await first_answering(
-                endpoint.host, lambda address: loop.create_connection(make, address, endpoint.port, **tls)
-            )
-            return
-        sock = await connected_socket(endpoint, source)
-        try:
-            await loop.create_connection(make, sock=sock, **tls)
-        except BaseException:
-            sock.close()
-            raise
+    began_ns: list[int] = []
+    sock = await connected_socket(endpoint, endpoint.source(user), lambda: began_ns.append(now()))
+    transport = Transport(sock, protocol, now, began_ns[0])
+    try:
+        if context and endpoint.tls == "implicit":
+            with handshakes_of(user):
+                await transport.start_tls(context, endpoint.tls_name)
+        transport.begin()
+    except BaseException:
+        transport.abort()
+        raise
 
 
-async def connected_socket(endpoint: Endpoint, source: str | None) -> socket.socket:
-    """Return a socket connected to the endpoint, from this local address if it is not None. Raises `OSError`."""
+async def connected_socket(
+    endpoint: Endpoint, source: str | None, begin: Callable[[], None] = lambda: None
+) -> socket.socket:
+    """Return a socket connected to the endpoint, from this local address if it is not None. Raises `OSError`.
+
+    `begin` is called right before the first packet is sent to each address that is tried.
+    """
 
     async def connected(address: str) -> socket.socket:
         sock = _socket(address) if source is None else bound_socket(source)
         try:
-            await _connect_socket(sock, (address, endpoint.port))
+            await _connect_socket(sock, (address, endpoint.port), begin)
         except BaseException:
             sock.close()
             raise
@@ -124,12 +123,13 @@ def bound_socket(source: str) -> socket.socket:
     return sock
 
 
-async def _connect_socket(sock: socket.socket, address: tuple[str, int]) -> None:
+async def _connect_socket(sock: socket.socket, address: tuple[str, int], begin: Callable[[], None]) -> None:
     """Connect a socket, sending the first packet at once. Raises `OSError`.
 
     uvloop's `sock_connect` first resolves the address in a thread, which on a busy loop delays the first packet by
     milliseconds.
     """
+    begin()
     try:
         sock.connect(address)
     except BlockingIOError as pending:
@@ -152,10 +152,13 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def _socket(address: str) -> socket.socket:
-    """Return a non-blocking socket of the address's family.
-
-    asyncio disables Nagle's algorithm, but only on sockets that name their protocol.
-    """
+    """Return a non-blocking socket of the address's family, without Nagle's algorithm."""
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    sock.setblocking(False)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        note_arrivals(sock)
+    except BaseException:
+        sock.close()
+        raise
     return sock

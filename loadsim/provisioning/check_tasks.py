@@ -343,11 +343,12 @@ class TaskCheck(StandaloneControl):
         self.tried.append(TriedTask(self.name, task, tuple(commands), seconds, lacks))
 
     def task(self, record: TaskFields) -> None:
-        task, _, _, _, _, started_ns, ended_ns, _, _, _, outcome, _, _ = record
+        task, _, _, _, _, started_ns, ended_ns, _, _, _, between_s, _, outcome, _, _, _ = record
         if task in SPANS or started_ns is None or ended_ns is None:
             return
         failure = None if outcome == "ok" else self._failure
-        used = dict.fromkeys(name.partition(" ")[2] for name, at_ns in self._commands if at_ns >= started_ns)
+        began_ns = started_ns - round(between_s * 1e9)
+        used = dict.fromkeys(name.partition(" ")[2] for name, at_ns in self._commands if at_ns >= began_ns)
         self._commands.clear()
         if failure is not None or task != SYNC.name or not any(tried.task == task for tried in self.tried):
             self._keep(task, [*used], (ended_ns - started_ns) * 1e-9, failure)

@@ -186,7 +186,9 @@ def _lateness(figures: Figures) -> list[Fact]:
     late_ms, limit_ms = figures.lateness_p95_ms, figures.generator.lateness_limit_ms
     limit = "" if limit_ms is None else f" (limit {limit_ms:g} ms)"
     causes = f"user busy {duration(late_ms.busy)}, session down {duration(late_ms.down)}"
-    return [("Lateness (95th)", f"{causes}, generator {duration(late_ms.generator)}{limit}")]
+    timed = _parts(figures.generator, *TIMING)
+    lateness = ("Lateness (95th)", f"{causes}, generator {duration(late_ms.generator)}{limit}")
+    return [lateness, ("Timed by", timed)] if timed else [lateness]
 
 
 COMPANIONS = (
@@ -194,12 +196,16 @@ COMPANIONS = (
     *(("listed", "{} messages listed"), ("sessions_lost", "{} sessions lost"), ("failures", "{} failures")),
     ("down_share", "not served for {} of the run"),
 )
+TIMING = (
+    *(("kernel_share", "kernel {}"), ("bound_share", "bounds {}"), ("loop_share", "event loop at most {}")),
+    ("between_share", "{} of the time between commands, left out"),
+)
 ENGINE = (
     *(("lag_p50_ms", "event loop {} late (50th)"), ("lag_p99_ms", "{} (99th)"), ("lag_limit_ms", "limit {}")),
     *(("lag_max_ms", "{} (worst)"), ("cpu_share", "{} of a core"), ("rss_bytes", "{}")),
 )
 MACHINE = (("cores", "{} cores"), ("cpu_share", "{} busy"), ("engines_share", "{} by loadsim's engines"))
-"""Figures of companions, the worst engine and a machine, each with its words."""
+"""Figures of companions, the clocks, the worst engine and a machine, each with its words."""
 
 
 def _inbox(driver: DriverFigures) -> str | None:

@@ -34,8 +34,8 @@ from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.planned_load import PlannedLoad
 
-ENGINE_TASKS_PER_S = 250.0
-"""Planned tasks per second at which an engine on a core of its own runs about 2 ms late (99th percentile)."""
+ENGINE_TASKS_PER_S = 600.0
+"""Planned tasks per second for which an engine takes about 60 % of a core of its own."""
 
 EMBEDDED_TASKS_PER_S = 100.0
 """Planned tasks per second above which the embedded server, on two cores, becomes several times slower."""

@@ -19,13 +19,15 @@ class GeneratorLimits:
     """Limits on the generator, beyond which a run is invalid; None switches a limit off."""
 
     lag_p99_ms: Amount | None = 5.0
-    """Largest 99th percentile of an engine's event-loop lag; `null` switches this off, but not the next three."""
+    """Largest 99th percentile of an engine's event-loop lag if the loop, not the kernel, timed more than 1 % of a
+    task; `null` switches this off, but not the next three."""
     lag_share: Share | None = 0.1
     """Largest such lag as a share of the fastest scored task's 95th percentile; 2 ms are always allowed."""
-    cpu: Share | None = 0.6
+    cpu: Share | None = 0.9
     """Largest share of a core that an engine may use."""
     lateness_p95_ms: Amount | None = 50.0
-    """Largest 95th percentile of the generator's lateness, and of an engine's late start."""
+    """Largest 95th percentile of the generator's lateness, of an engine's late start, and the largest 99th of its lag
+    if the kernel timed the tasks."""
 
 
 @strict

@@ -23,7 +23,7 @@ from loadsim.timinglog.documents import read_document
 MAGIC = b"LSTLOG\r\n"
 """CR and LF reveal a transfer in text mode."""
 
-VERSION = 4
+VERSION = 5
 
 TASKS, MAILS, COMMANDS, STRINGS, FACTS, HEALTH = 1, 2, 3, 4, 5, 6
 """The kinds of blocks. Records: numpy types; strings: a JSON array; facts and health: a JSON array of objects."""

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.model.records import EVENTS, OUTCOMES
+from loadsim.model.records import CLOCKS, EVENTS, OUTCOMES
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import KINDS, MAKERS, NEVER, Records
 
@@ -70,9 +70,10 @@ def columns_of(kind: str, records: Records, strings: tuple[str, ...]) -> dict[st
         "error": named("error"),
         "bytes": numbers("bytes"),
         **{
-            f"late_{cause}_ms": [f"{late_ms:.3f}" for late_ms in (records[f"late_{cause}_s"] * 1e3).tolist()]
-            for cause in ("busy", "down", "generator")
+            f"late_{cause}_ms": [f"{late_s * 1e3:.3f}" for late_s in numbers(f"late_{cause}_s")]
+            for cause in ("busy", "down", "generator", "between", "own")
         },
+        "clock": named("clock", CLOCKS),
     }
 
 

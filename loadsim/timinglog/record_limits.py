@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
-from loadsim.model.records import EVENTS, FAILURES, GENERATOR, OUTCOMES
+from loadsim.model.records import CLOCKS, EVENTS, FAILURES, GENERATOR, OUTCOMES
 from loadsim.timinglog.documents import LONGEST_S, read_as
 from loadsim.timinglog.records import KINDS, NAMES, NEVER, RecordKind, Records
 
@@ -52,6 +52,7 @@ def check_records(kind: RecordKind, payload: bytes, most: dict[str, int]) -> Non
 
 def _tasks(records: Records) -> None:
     _codes("outcome", records["outcome"], OUTCOMES)
+    _codes("clock", records["clock"], CLOCKS)
     # Copies: numpy takes several times as long with unaligned fields.
     due_us, started_us, ended_us = (records[field].copy() for field in ("scheduled_us", "started_us", "ended_us"))
     never, endless = started_us == NEVER, ended_us == NEVER
@@ -69,7 +70,7 @@ def _tasks(records: Records) -> None:
         outcome = OUTCOMES[records["outcome"][place]]
         found = f"{_instant(started_us[place])} to {_instant(ended_us[place])} ({outcome})"
         raise WrongRecord("ended_us", "an end after the start for a task that ended", found)
-    for cause in ("busy", "down", "generator"):
+    for cause in ("busy", "down", "generator", "between", "own"):
         late_s = records[f"late_{cause}_s"].copy()
         if not (late_s.min() >= 0 and late_s.max() <= LONGEST_LATE_S):  # NaN fails both comparisons
             found = late_s[~((late_s >= 0) & (late_s <= LONGEST_LATE_S))][0]

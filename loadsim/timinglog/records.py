@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.model.records import EVENTS, OUTCOMES
+from loadsim.model.records import CLOCKS, EVENTS, OUTCOMES
 from loadsim.timinglog import container
 
 Records = NDArray[np.void]
@@ -23,6 +23,7 @@ NEVER = np.iinfo(np.int64).min
 """The start of a skipped task, and the end of an unfinished one."""
 
 OUTCOME = {name: code for code, name in enumerate(OUTCOMES)}
+CLOCK = {name: code for code, name in enumerate(CLOCKS)}
 
 TASK = np.dtype(
     [
@@ -31,7 +32,9 @@ TASK = np.dtype(
         ("ended_us", "<i8"),  # its last answer
         ("late_busy_s", "<f4"),  # from the due time to the start: the user was still busy (server) ...
         ("late_down_s", "<f4"),  # ... the session was down (server) ...
-        ("late_generator_s", "<f4"),  # ... the generator was late
+        ("late_generator_s", "<f4"),  # ... the generator was late ...
+        ("late_between_s", "<f4"),  # ... of which it was between two commands of this task ...
+        ("late_own_s", "<f4"),  # ... or before it began, not counting earlier tasks of the same activity; both together
         ("user", "<u4"),
         ("bytes", "<u4"),  # of all its commands, in both directions
         ("task", "<u2"),
@@ -39,6 +42,7 @@ TASK = np.dtype(
         ("protocol", "<u2"),
         ("error", "<u2"),
         ("outcome", "u1"),
+        ("clock", "u1"),  # what tells when it ended
     ]
 )
 """One task of one user."""

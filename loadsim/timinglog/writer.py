@@ -20,7 +20,7 @@ from typing import Any
 from loadsim.model.records import CommandFields, MailFields, TaskFields
 from loadsim.timinglog import container
 from loadsim.timinglog.record_limits import LONGEST_NAME, MOST_US
-from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME
+from loadsim.timinglog.records import CLOCK, EVENT, KINDS, MAKERS, NEVER, OUTCOME
 
 MOST_NAMES = 65_535
 """The most names in a log: one fewer than 16 bits can index."""
@@ -32,7 +32,7 @@ MOST_ERRORS = 1000
 """The most kinds of error in a log. Servers may influence their names, and room must be left for other names."""
 
 _U32 = 0xFFFF_FFFF
-_pack_task = struct.Struct("<qqqfffIIHHHHB").pack
+_pack_task = struct.Struct("<qqqfffffIIHHHHBB").pack
 _pack_mail = struct.Struct("<q20sIIHB").pack
 _pack_command = struct.Struct("<qIIIIHB").pack
 
@@ -89,8 +89,8 @@ class TimingLogWriter:
     def task(self, record: TaskFields) -> None:
         epoch_ns, names = self._epoch_ns, self._names
         # fmt: off
-        (task, user, profile, protocol, due_ns, started_ns, ended_ns, busy_s, down_s, generator_s,
-         outcome, error, moved_bytes) = record
+        (task, user, profile, protocol, due_ns, started_ns, ended_ns, busy_s, down_s, generator_s, between_s,
+         own_s, outcome, error, moved_bytes, clock) = record
         # fmt: on
         self._tasks += _pack_task(
             (due_ns - epoch_ns) // 1000,
@@ -99,6 +99,8 @@ class TimingLogWriter:
             busy_s,
             down_s,
             generator_s,
+            between_s,
+            own_s,
             user,
             moved_bytes if moved_bytes < _U32 else _U32,
             names[task],
@@ -106,6 +108,7 @@ class TimingLogWriter:
             names[protocol],
             names.error(error) if error else 0,
             OUTCOME[outcome],
+            CLOCK[clock],
         )
 
     def mail(self, record: MailFields) -> None:

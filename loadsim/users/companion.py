@@ -9,7 +9,7 @@ from functools import cached_property
 from loadsim.errors import TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import INBOX, Account, Driver, KeptLines
-from loadsim.model.records import GENERATOR
+from loadsim.model.records import GENERATOR, Arrival
 from loadsim.users.alarm import Alarm
 from loadsim.users.host import Host
 from loadsim.users.session_state import SessionState, next_look_ns
@@ -69,14 +69,25 @@ class Companion:
     def lines(self) -> KeptLines:
         return self._host.lines(self.number)
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+    def command(
+        self,
+        name: str,
+        since: int,
+        outcome: str,
+        sent_bytes: int,
+        received_bytes: int,
+        arrival: Arrival | None = None,
+        own_ns: int = 0,
+    ) -> None:
+        since += own_ns
         try:
-            self._recorder.command((name, self.number, since, self.now(), outcome, sent_bytes, received_bytes))
+            answered_ns = self.now() if arrival is None else max(since, arrival[0])
+            self._recorder.command((name, self.number, since, answered_ns, outcome, sent_bytes, received_bytes))
         except Exception as error:  # noqa: BLE001 - raised here, it would end the connection as if the server had
             self._broken = self._host.internal_error(error, f"the end of {name}", self.number)
             asyncio.get_running_loop().call_soon(self._break_off)
 
-    def arrived(self, _: int) -> None:
+    def arrived(self, _: int, at_ns: int | None = None) -> None:
         if not self._new:
             self._new = True
             if self._poll_ns is None:

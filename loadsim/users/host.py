@@ -91,8 +91,8 @@ class Host(Protocol):
     def mail_seen(self, message: str, user: int, sender: int) -> None:
         """Note that a user has seen a message of this run."""
 
-    def count_task(self, task: str, outcome: str, service_ns: int, late_s: Late_s) -> None:
-        """Count a task that has ended or was skipped; `service_ns` counts only if it is ok."""
+    def count_task(self, task: str, outcome: str, service_ns: int, late_s: Late_s, clock: str) -> None:
+        """Count a task that has ended or was skipped; `service_ns` and its clock count only if it is ok."""
 
     def lines(self, user: int) -> KeptLines:
         """Return an empty store for a user's or companion's last protocol lines."""

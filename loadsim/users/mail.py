@@ -55,6 +55,7 @@ class UserMail:
         self.shown: list[tuple[MessageTag, str, Callable[[], bool]]] = []
         self.was_on = False  # the user has had a session
         self.watching = False  # the server has been asked to announce new mail
+        self.answered_ns = 0  # when the running task's last answer arrived; 0 before the first
         self._recorder = host.recorder
         self._listed = listed
 
@@ -182,7 +183,7 @@ class UserMail:
             raise
 
     def record_accepted(self, message_id: str, reached: Iterable[int], individuals: Collection[int]) -> None:
-        at_ns = self.now()
+        at_ns = self.answered_ns or self.now()
         for user in reached:
             addressed = INDIVIDUALLY if user in individuals else BY_LIST
             self._record("accepted", message_id, user, self.number, addressed, at_ns)

@@ -8,15 +8,19 @@ known, because it is judged separately. `_perform` notes these instants for each
     due           the plan's time, or the arrival of the message to read
     ready         the step before it had ended, so it could begin
     began         the event loop got to it
-    composed      its message was made: the generator's work, which counts in no task's time
-    answered      the last response came (`command`, called by the driver); the loop may resume the user later
+    sent          the first byte of each command was sent
+    answered      the last byte of each response arrived (`command`, called by the driver); the loop may read it later
 
 An example, in ms after t = 0. READ is due at 1000; the user is busy with SEND until 1400; the loop gets to READ at
-1402; its last response arrives at 1430, and the loop resumes the user at 1433:
+1402 and sends two commands: one from 1402 to 1410, whose answer is read at 1413, and one from 1413 to 1430:
 
-    service time    1430 - 1402 = 28     from which the score is computed
-    response time   1430 - 1000 = 430    in the column *From due*
-    lateness        busy 400, generator 2
+    service time    1430 - 1402 - 3 = 25     from which the score is computed
+    response time   1430 - 1000 = 430        in the column *From due*
+    lateness        busy 400, generator 2 + 3
+
+In the 3 ms between the commands the server had nothing to do: they are the generator's, as is the time in which it
+composes a message. The record puts the start off by as much, as if all of it had come first. A task of a plug-in may
+wait for something that it does not report, and so may a driver without arrivals: then only composing counts.
 
 Time without a session is lateness `down` (`SessionState.lateness_ns`). The rest is `busy`: earlier tasks took long,
 which is the server's doing. The three causes add up to `began - due`, and later steps inherit them.
@@ -39,7 +43,7 @@ from typing import Any
 from loadsim.errors import GeneratorFailed, InboxRenumbered, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver, KeptLines
-from loadsim.model.records import GENERATOR, NO_SESSION, PROCESS_INBOX_SPAN
+from loadsim.model.records import GENERATOR, LOOP, NO_CLOCK, NO_SESSION, PROCESS_INBOX_SPAN, Arrival
 from loadsim.model.terms import STRESS
 from loadsim.scenario.workload import PROCESS_INBOX
 from loadsim.users import tasks
@@ -92,7 +96,10 @@ class User:
         self._task: asyncio.Task[None] | None = None
         self.performing: str | None = None
         self._cut = False
-        self._answered_ns = 0  # the end of the last command
+        self._waits: list[tuple[int, int]] = []  # each command's first byte and its answer's last
+        self._own_ns = 0  # of these, the server was waiting for us
+        self._unstated = False  # a command's driver has not said when its answer arrived
+        self._clock = LOOP  # that of the last answer
         self._free_ns = 0  # the end of the last task, or of the time without a session
         self._ended = Ended(0, "ok", ON_TIME, talked=False)  # the last step
         self._moved_bytes = 0
@@ -107,20 +114,36 @@ class User:
     def lines(self) -> KeptLines:
         return self.host.lines(self.number)
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+    def command(
+        self,
+        name: str,
+        since: int,
+        outcome: str,
+        sent_bytes: int,
+        received_bytes: int,
+        arrival: Arrival | None = None,
+        own_ns: int = 0,
+    ) -> None:
         self._moved_bytes += sent_bytes + received_bytes
-        self._answered_ns = now_ns = self.now()
+        since += own_ns
+        if arrival is None or arrival[0] < since:  # the latter after the wall clock was set
+            self._unstated |= arrival is None
+            arrival = self.now(), LOOP
+        answered_ns, self._clock = arrival
+        self.mail.answered_ns = answered_ns
+        self._waits.append((since - own_ns, answered_ns))
+        self._own_ns += own_ns
         try:
-            self._recorder.command((name, self.number, since, now_ns, outcome, sent_bytes, received_bytes))
+            self._recorder.command((name, self.number, since, answered_ns, outcome, sent_bytes, received_bytes))
         except Exception as error:  # noqa: BLE001 - raised here, it would end the connection as if the server had
             self._break_session(error, f"the end of {name}")
 
-    def arrived(self, messages: int) -> None:
-        now_ns = self.now()
+    def arrived(self, messages: int, at_ns: int | None = None) -> None:
+        at_ns = self.now() if at_ns is None else at_ns
         try:
-            self.mail.inbox.announce(messages, now_ns)
+            self.mail.inbox.announce(messages, at_ns)
             if self._sync_due_ns is None:
-                self._sync_due_ns = now_ns
+                self._sync_due_ns = at_ns
                 self.host.in_turn(self.wake)  # all members of a list get this at the same moment
         except Exception as error:  # noqa: BLE001 - as above
             self._break_session(error, "an announcement")
@@ -230,7 +253,7 @@ class User:
         self.wake()
 
     def skipped(self, step: Step, due_ns: int) -> None:
-        self._record(step.task.name, due_ns, None, None, "skipped", "")
+        self._record(step.task.name, (due_ns, None, None), "skipped")
 
     def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
         """Record the processing of an Inbox that had mail to read; `ended_ns` is None if it was not completed."""
@@ -399,14 +422,18 @@ class User:
         """
         # Compute its lateness, by cause.
         task, about = step.task, step.about
-        began_ns = started_ns = self.now()
+        began_ns = self.now()
         busy_ns, down_ns, generator_ns = inherited_ns
+        earlier_ns = generator_ns
         ready_ns = due_ns if ready_ns is None else ready_ns
         if began_ns != ready_ns:
             own_ns = self._session.lateness_ns(ready_ns, began_ns, self._free_ns)
             busy_ns, down_ns, generator_ns = busy_ns + own_ns[0], down_ns + own_ns[1], generator_ns + own_ns[2]
         # Do it.
-        self._moved_bytes = 0
+        self._moved_bytes = self._own_ns = composing_ns = 0
+        self._waits.clear()
+        self._unstated, self._clock = False, LOOP
+        self.mail.answered_ns = 0
         self.mail.watching = False
         if not self._dropping:
             self._broken = None
@@ -419,17 +446,17 @@ class User:
             if task.fetch is not None:
                 about = await task.fetch(self.mail, about)
             if task.compose is not None:
-                fetched_ns = max(self._answered_ns, began_ns) if self._moved_bytes else began_ns
+                composing_ns = self.now()
                 about = task.compose(self.mail, about)
-                started_ns = self.now() - (fetched_ns - began_ns)  # as if composing, our own time, came first
-                generator_ns += started_ns - began_ns
+                composing_ns = self.now() - composing_ns
             submitting = task.submits
             done = await task.act(self.mail, about)
             if self._broken is not None:
                 raise self._broken
             result = done
             # The task ends with its last answer. The loop may resume us later, if others were answered just then.
-            ended_ns = self._answered_ns if self._answered_ns >= started_ns else self.now()
+            answered_ns = self.mail.answered_ns
+            ended_ns = answered_ns if answered_ns >= began_ns + composing_ns else self.now()
             outcome = "ok"
         except Exception as raised:  # noqa: BLE001 - an error of ours ends only this task of this user
             ended_ns = self.now()
@@ -440,16 +467,27 @@ class User:
         finally:
             # Record it, and keep what the next step needs.
             self.performing = None
+            between_ns = self._between_ns(task, began_ns, ended_ns, composing_ns)
+            started_ns, generator_ns = began_ns + between_ns, generator_ns + between_ns
             if outcome == "unfinished" and isinstance(self._broken, PluginFailed):
                 self.host.failed(self, IDLE, self._broken)
             self._free_ns = ended_ns or 0
             late_ns = (busy_ns, down_ns, generator_ns)
-            self._record(task.name, due_ns, started_ns, ended_ns, outcome, error, late_ns, self._moved_bytes)
+            clock = NO_CLOCK if ended_ns is None else self._clock if self.mail.answered_ns == ended_ns else LOOP
+            instants, parts = (due_ns, started_ns, ended_ns), (between_ns, generator_ns - earlier_ns)
+            self._record(task.name, instants, outcome, error, late_ns, parts, self._moved_bytes, clock)
             self.mail.compare_shown()
             ended = self.now() if ended_ns is None else ended_ns
             late_ns = (busy_ns + ended - started_ns, down_ns, generator_ns)
             self._ended = Ended(ended, outcome, late_ns, self._moved_bytes > 0)
         return result
+
+    def _between_ns(self, task: tasks.Task, began_ns: int, ended_ns: int | None, composing_ns: int) -> int:
+        """Return for how long the server waited for us in a task that has ended."""
+        if not self._waits or self._unstated or task.name in self.host.plugin_tasks:
+            return composing_ns
+        between_ns = self._own_ns + time_between(self._waits, began_ns, ended_ns)
+        return between_ns if ended_ns is None else min(between_ns, ended_ns - began_ns)
 
     def _on(self) -> None:
         self.host.counts.users_on += 1
@@ -502,25 +540,32 @@ class User:
     def _record(
         self,
         task: str,
-        due_ns: int,
-        started_ns: int | None,
-        ended_ns: int | None,
+        instants_ns: tuple[int, int | None, int | None],
         outcome: str,
-        error: str,
+        error: str = "",
         late_ns: Late = ON_TIME,
+        generators_ns: tuple[int, int] = (0, 0),
         moved_bytes: int = 0,
+        clock: str = NO_CLOCK,
     ) -> None:
-        number, profile, protocol = self._whose
-        busy_s, down_s, generator_s = late_s = (late_ns[0] * 1e-9, late_ns[1] * 1e-9, late_ns[2] * 1e-9)
-        # fmt: off
-        self._recorder.task((
-            task, number, profile, protocol, due_ns, started_ns, ended_ns, busy_s, down_s, generator_s,
-            outcome, error, moved_bytes,
-        ))
-        # fmt: on
-        self.host.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), late_s)
+        """Record a task: due, started, ended; `generators_ns` are the generator's time between commands and its own."""
+        busy_s, down_s, generator_s = late_ns[0] * 1e-9, late_ns[1] * 1e-9, late_ns[2] * 1e-9
+        between_s, own_s = generators_ns[0] * 1e-9, generators_ns[1] * 1e-9
+        late_s = busy_s, down_s, generator_s, between_s, own_s
+        self._recorder.task((task, *self._whose, *instants_ns, *late_s, outcome, error, moved_bytes, clock))
+        _, started_ns, ended_ns = instants_ns
+        self.host.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), (busy_s, down_s, own_s), clock)
 
     def _record_span(self, name: str, due_ns: int, started_ns: int | None, ended_ns: int | None, outcome: str) -> None:
         """Record a span of several tasks (`model.records.SPANS`)."""
         instants = (due_ns, started_ns, ended_ns)
-        self._recorder.task((name, *self._whose, *instants, 0.0, 0.0, 0.0, outcome, "", 0))
+        self._recorder.task((name, *self._whose, *instants, 0.0, 0.0, 0.0, 0.0, 0.0, outcome, "", 0, NO_CLOCK))
+
+
+def time_between(waits: Sequence[tuple[int, int]], begin_ns: int, end_ns: int | None) -> int:
+    """Return for how long, between two instants, none of these commands was under way (None: until the last ended)."""
+    between_ns, until_ns = 0, begin_ns
+    for since_ns, answered_ns in sorted(waits):
+        between_ns += max(0, (since_ns if end_ns is None else min(since_ns, end_ns)) - until_ns)
+        until_ns = max(until_ns, answered_ns)
+    return between_ns if end_ns is None else between_ns + max(0, end_ns - until_ns)

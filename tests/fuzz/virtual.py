@@ -3,8 +3,13 @@
 import asyncio
 import selectors
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
+from unittest.mock import patch
+
+from loadsim.model.records import LOOP
+from loadsim.protocols import connect
 
 T = TypeVar("T")
 
@@ -53,11 +58,20 @@ class Loop(asyncio.SelectorEventLoop):
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", port or 0))]
 
     async def create_connection(self, make: Callable[[], Any], *_: Any, **__: Any) -> Any:  # type: ignore[override]
-        protocol = make()
-        transport = Transport(self, protocol, self._peer)
-        protocol.connection_made(transport)
-        self.call_soon(self._peer, transport, b"")
-        return transport, protocol
+        """Connect a driver that uses asyncio's transport."""
+        return None, self._transport(None, make()).begin()
+
+    async def _socket(self, _: object, __: object, begin: Callable[[], None] = lambda: None) -> Any:
+        begin()
+
+    def _transport(self, _: object, protocol: Any, *__: object) -> Any:
+        return Transport(self, protocol, self._peer)
+
+    @contextmanager
+    def network(self) -> Iterator[None]:
+        """Let the drivers connect to `peer`."""
+        with patch.multiple(connect, connected_socket=self._socket, Transport=self._transport):
+            yield
 
     def run_in_executor(self, _: Any, call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:  # type: ignore[override]
         """Call at once: a thread would not be waited for."""
@@ -80,8 +94,13 @@ class Transport(asyncio.Transport):
         self._loop, self._protocol, self._peer = loop, protocol, peer
         self._paused = self._closed = self._lost = False
         self._coming: list[bytes | None] = []
+        self.arrival, self.began_ns = (0, LOOP), 0
         self.delivered = bytearray()
         self.written: list[tuple[int, bytes]] = []
+
+    def begin(self) -> None:
+        self._protocol.connection_made(self)
+        self._loop.call_soon(self._peer, self, b"")
 
     def say(self, *pieces: bytes) -> None:
         """Let these pieces arrive, one in each turn of the loop."""
@@ -154,7 +173,8 @@ def play(peer: Peer, main: Callable[[Loop], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end. Raises `Complaint` for what asyncio would log, and for tasks that are left."""
     loop = Loop(peer)
     try:
-        result = loop.run_until_complete(main(loop))
+        with loop.network():
+            result = loop.run_until_complete(main(loop))
         loop.run_until_complete(asyncio.sleep(0))  # connections that were aborted end
         if left := asyncio.all_tasks(loop):
             raise Complaint(f"tasks are left: {left.pop().get_coro()}")

@@ -61,7 +61,7 @@ class Observer:
     def command(self, *_: Any) -> None:
         pass
 
-    def arrived(self, messages: int) -> None:
+    def arrived(self, messages: int, at_ns: int | None = None) -> None:
         self.inbox.announce(messages, 1)
 
     def listed(self, headers: Sequence[Header], announced: int | None) -> None:

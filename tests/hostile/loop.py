@@ -97,10 +97,10 @@ class Client(socket.socket):
             raise ConnectionResetError(104, "Connection reset by peer")
         return super().recv(*args)
 
-    def recv_into(self, *args: Any) -> int:  # type: ignore[override]
+    def recvmsg_into(self, *args: Any) -> Any:  # type: ignore[override]
         if self.broken:
             raise ConnectionResetError(104, "Connection reset by peer")
-        return super().recv_into(*args)
+        return super().recvmsg_into(*args)
 
     def close(self) -> None:
         if not self._connected:

@@ -70,12 +70,12 @@ class Observed:
         self.lines = NO_LINES
         self._news = asyncio.Event()
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int, *_: Any) -> None:
         assert 0 <= since <= self.now()
         assert min(sent_bytes, received_bytes) >= 0
         self.outcomes.append(outcome)
 
-    def arrived(self, messages: int) -> None:
+    def arrived(self, messages: int, *_: Any) -> None:
         assert messages > 0
         self.announced += messages
         self._news.set()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from log_on_server import MASTER, MASTER_PASSWORD, SEPARATOR, LogOnServer, log_on_server
@@ -31,7 +32,7 @@ class Commands(NullObserver):
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int, *_: Any) -> None:
         self.seen.append(f"{name} {outcome}")
 
 

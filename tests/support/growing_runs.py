@@ -26,6 +26,7 @@ def second(
         service_times={task: {bucket: done}, "LOGON": {"100": 200}},
         service_s={},
         failures={task: {"450 RCPT": failed}} if failed else {},
+        loop_timed=done + 200,
         late_busy_s=0.0,
         late_down_s=0.0,
         late_generator_s=done * 0.001,

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from loadsim.errors import TaskFailed
 from loadsim.model.ports import Account, Endpoint
@@ -47,11 +48,11 @@ class Ear:
     def now(self) -> int:
         return time.monotonic_ns()
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int, *_: Any) -> None:
         assert 0 <= since <= self.now()
         self.commands.append((name, outcome, sent_bytes, received_bytes))
 
-    def arrived(self, messages: int) -> None:
+    def arrived(self, messages: int, *_: Any) -> None:
         self.arrivals.append(messages)
         self.news.set()
 

@@ -14,9 +14,12 @@ class TaskRecord(NamedTuple):
     late_busy_s: float
     late_down_s: float
     late_generator_s: float
+    late_between_s: float
+    late_own_s: float
     outcome: str
     error: str
     moved_bytes: int
+    clock: str
 
 
 class MailRecord(NamedTuple):

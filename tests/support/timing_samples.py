@@ -6,7 +6,7 @@ from typing import Any
 
 from named_records import MailRecord, TaskRecord
 
-from loadsim.model.records import CommandFields
+from loadsim.model.records import LOOP, NO_CLOCK, CommandFields
 from loadsim.scenario.criteria import DEFAULT, documents
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.records import NAMES
@@ -47,7 +47,7 @@ def ms(at_ms: float) -> int:
 
 
 def done(task: str, due_ms: float, took_ms: float, late_ms: float = 0, **fields: Any) -> dict[str, Any]:
-    """A task that was due, began `late_ms` later because its user was busy, and took so long."""
+    """A task that was due, began `late_ms` later because its user was busy, took so long, and was timed by the loop."""
     basic: dict[str, Any] = {
         "task": task,
         "user": 1,
@@ -59,16 +59,19 @@ def done(task: str, due_ms: float, took_ms: float, late_ms: float = 0, **fields:
         "late_busy_s": late_ms / 1000,
         "late_down_s": 0.0,
         "late_generator_s": 0.0,
+        "late_between_s": 0.0,
+        "late_own_s": fields.get("late_generator_s", 0.0),
         "outcome": "ok",
         "error": "",
         "moved_bytes": 1000,
+        "clock": LOOP,
     }
     return basic | fields
 
 
 def skipped(task: str, due_ms: float, **fields: Any) -> dict[str, Any]:
     """A task that had not begun when the run ended."""
-    return done(task, due_ms, 0, started_ns=None, ended_ns=None, outcome="skipped", **fields)
+    return done(task, due_ms, 0, started_ns=None, ended_ns=None, outcome="skipped", clock=NO_CLOCK, **fields)
 
 
 def event(name: str, message: str, user: int, at_ms: float, folder: str = "INBOX") -> dict[str, Any]:

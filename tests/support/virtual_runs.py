@@ -104,6 +104,8 @@ class Tape:
             self.spans.append(record)
             return
         begun = record["started_ns"]
+        if begun is not None:
+            begun -= round(record["late_between_s"] * 1e9)
         recent = self._recent[record["user"]]
         given = [command["command"] for command in recent if begun is not None and command["started_ns"] >= begun]
         self.tasks.append(record | {"commands": given})

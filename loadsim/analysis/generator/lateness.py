@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.aggregate import DriverRecords
 from loadsim.model.figures import Lateness
+from loadsim.model.records import BOUND, CLOCKS, KERNEL
 from loadsim.model.terms import Window
 from loadsim.statistics.nearest_rank import rank
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.planned_load import LEFT_OUT
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import NEVER
+from loadsim.timinglog.records import CLOCK, NEVER
 
 LATENESS = ("busy", "down", "generator")
 """The causes of lateness: a busy user and a session that is down (both the server's fault), and the generator."""
 
+NOTED = [CLOCK[KERNEL], CLOCK[BOUND]]
+
 
 class LateTasks:
-    """Collects the lateness of tasks that were due in the window and started."""
+    """Collects the lateness of tasks that were due in the window and started.
+
+    The generator's counts for the task in which it arose only: an activity of many tasks adds it up.
+    """
 
     def __init__(self, log: TimingLog, window_s: Window) -> None:
         most = sum(stream.count for stream in log.streams["tasks"])
@@ -33,9 +41,10 @@ class LateTasks:
     def add(self, tasks: Columns) -> None:
         inside = in_window(tasks["scheduled_us"], self._window_s)
         started = self._timed[tasks["task"]] & inside & (tasks["started_us"] != NEVER)
+        own_s = tasks["late_own_s"][started]
         for cause, late_s in self._by_cause.items():
-            late_s.add(tasks[f"late_{cause}_s"][started])
-        self._by_client[tasks.client].add(tasks["late_generator_s"][started])
+            late_s.add(own_s if cause == "generator" else tasks[f"late_{cause}_s"][started])
+        self._by_client[tasks.client].add(own_s)
 
     def p95_ms(self) -> Lateness:
         return Lateness(**{cause: late_s.p95_ms() for cause, late_s in self._by_cause.items()})
@@ -43,6 +52,20 @@ class LateTasks:
     def of_clients_ms(self) -> dict[str, float | None]:
         """Return the 95th percentile of the generator's lateness for each client with tasks."""
         return {self._log.strings[client]: late_s.p95_ms() for client, late_s in self._by_client.items()}
+
+
+def timing_of(drivers: Iterable[DriverRecords]) -> dict[str, float | None]:
+    """Return `GeneratorFigures`' shares of clocks, and of the time between commands; all None without hits."""
+    planned = [task for driver in drivers for name, task in driver.tasks.items() if name not in LEFT_OUT and task.hits]
+    by_clock = sum((task.by_clock for task in planned), np.zeros(len(CLOCK), np.int64))
+    loop_shares = [(task.hits - int(task.by_clock[NOTED].sum())) / task.hits for task in planned]
+    between_s = sum(task.between_s for task in planned)
+    time_s = between_s + sum(task.service_s for task in planned)
+    return {
+        **{f"{CLOCKS[code]}_share": float(by_clock[code] / by_clock.sum()) if planned else None for code in NOTED},
+        "loop_share": max(loop_shares, default=None),
+        "between_share": between_s / time_s if time_s else None,
+    }
 
 
 class Upper:

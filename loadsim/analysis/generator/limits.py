@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from loadsim.analysis.generator.health import EngineHealth
 from loadsim.findings.catalogue import Code
@@ -14,6 +14,12 @@ from loadsim.scenario.limits import GeneratorLimits
 LEAST_LAG_LIMIT_MS = 2.0
 """The lowest limit on the event loop's lag, even for the fastest server."""
 
+LOOP_SHARE = 0.01
+"""Up to this share of a task's hits timed by the event loop, its lag is no part of the 95th percentile."""
+
+BOUND_SHARE = 0.02
+"""The largest share of hits whose end is only known as a bound: enough for four tenths of the slowest twentieth."""
+
 MOST_UNOBSERVED_S = 30.0
 """A longer gap between the samples of a machine or engine makes a run invalid; a shorter one degrades it. During a
 longer gap, the generator could have been too busy for the whole of the shortest valid window (`limits.window_s`)."""
@@ -22,8 +28,16 @@ BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
 """Limits beyond which to warn: the shares of busy cores, stolen CPU time, and retransmitted segments."""
 
 
-def lag_limit_ms(limits: GeneratorLimits, fastest_p95_ms: float | None) -> float | None:
-    """Return the limit on the event loop's lag (99th percentile), given the fastest scored task; None without one."""
+def lag_limit_ms(
+    limits: GeneratorLimits, fastest_p95_ms: float | None, loop_share: float | None = None
+) -> float | None:
+    """Return the limit on the event loop's lag (99th percentile), given the fastest scored task; None without one.
+
+    `loop_share` is the largest share of a task's hits that the loop timed. If there are next to none, the lag is no
+    part of their times, and is limited as lateness is: a loop that stands still makes users do less.
+    """
+    if loop_share is not None and loop_share <= LOOP_SHARE:
+        return _number(limits.lateness_p95_ms)
     allowed_ms = []
     if limits.lag_p99_ms is not None:
         allowed_ms.append(float(limits.lag_p99_ms))
@@ -33,25 +47,31 @@ def lag_limit_ms(limits: GeneratorLimits, fastest_p95_ms: float | None) -> float
 
 
 def worst_engine(
-    engines: Sequence[EngineHealth], limits: GeneratorLimits, fastest_p95_ms: float | None
+    engines: Sequence[EngineHealth],
+    limits: GeneratorLimits,
+    fastest_p95_ms: float | None,
+    timing: Mapping[str, float | None],
 ) -> GeneratorFigures:
-    """Return the worst of each figure over all engines, and the limits."""
+    """Return the worst of each figure over all engines, the limits, and how tasks were timed (`timing_of`)."""
     names = ("lag_p50_ms", "lag_p99_ms", "lag_max_ms", "cpu_share", "rss_bytes", "open_files", "gc_max_ms")
     known = {name: [value for engine in engines if (value := getattr(engine, name)) is not None] for name in names}
     return GeneratorFigures(
         **{name: max(values, default=None) for name, values in known.items()},
-        lag_limit_ms=lag_limit_ms(limits, fastest_p95_ms),
+        **timing,
+        lag_limit_ms=lag_limit_ms(limits, fastest_p95_ms, timing["loop_share"]),
         lateness_limit_ms=limits.lateness_p95_ms,
         clock_steps=sum(len(engine.clock_steps) for engine in engines) if known["lag_p99_ms"] else None,
     )
 
 
 def exceeded(
-    late_p95_ms: float | None, engines: Sequence[EngineHealth], limits: GeneratorLimits, fastest_p95_ms: float | None
+    late_p95_ms: float | None, engines: Sequence[EngineHealth], limits: GeneratorLimits, most_lag_ms: float | None
 ) -> list[Finding]:
-    """Return a finding for each limit that the generator exceeded; `late_p95_ms` is its lateness in the window."""
+    """Return a finding for each limit that the generator exceeded.
+
+    `late_p95_ms` is its lateness in the window, `most_lag_ms` the limit on its lag (`lag_limit_ms`).
+    """
     late_limit_ms, cpu_limit = _number(limits.lateness_p95_ms), _number(limits.cpu)
-    most_lag_ms = lag_limit_ms(limits, fastest_p95_ms)
     findings = []
     if _above(late_p95_ms, late_limit_ms):
         findings.append(finding(Code.GENERATOR_LATE, late_p95_ms=late_p95_ms, limit_ms=late_limit_ms))
@@ -66,6 +86,12 @@ def exceeded(
         if _above(engine.cpu_share, cpu_limit):
             findings.append(finding(Code.ENGINE_BUSY, engine.name, cpu_share=engine.cpu_share, limit_share=cpu_limit))
     return findings
+
+
+def bounded(generator: GeneratorFigures) -> list[Finding]:
+    """Return a finding if too many answers were read together with later data."""
+    share = generator.bound_share
+    return [finding(Code.BOUNDS, bound_share=share, limit_share=BOUND_SHARE)] if _above(share, BOUND_SHARE) else []
 
 
 def unobserved(observed: Sequence[MachineHealth | EngineHealth]) -> list[Finding]:

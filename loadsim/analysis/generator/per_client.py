@@ -31,12 +31,12 @@ def client_figures(
     late_tasks: LateTasks,
     own_failures: OwnFailures,
     limits: Limits,
-    fastest_p95_ms: float | None,
+    most_lag_ms: float | None,
 ) -> list[ClientFigures]:
     """Return the figures of each client, in the order of names; empty unless the log has several clients.
 
     `engines` has the health of the log's engines, in its order; `limits` are the run's (`verdict.limits_of`).
-    `fastest_p95_ms` is the 95th percentile of the fastest scored task.
+    `most_lag_ms` is the limit on an engine's lag.
     """
     generator_counts = not (log.header.embedded or log.header.mode == STRESS)
     makers = [source for source in log.sources if source.simulates]
@@ -61,7 +61,7 @@ def client_figures(
         start = clocks[name].there(0) if name in clocks else None
         began_late_ms = _most([engine.began_late_ms for engine in own_engines]) or 0.0
         # 3. Its validity.
-        late = generator_counts and bool(exceeded(late_ms.get(name), own_engines, limits.generator, fastest_p95_ms))
+        late = generator_counts and bool(exceeded(late_ms.get(name), own_engines, limits.generator, most_lag_ms))
         too_many = lost_users and lost_users / users > limits.lost_users
         figures.append(
             ClientFigures(

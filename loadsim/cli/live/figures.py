@@ -162,7 +162,7 @@ class LiveRun(Watcher):
                 lately=_lately(stretch),
                 tasks=_by_task(snapshot, stretch),
                 failures=tuple(sorted(kinds.items(), key=lambda kind: -kind[1])),
-                lag_limit_ms=_lag_limit_ms(stretch, self._scenario),
+                lag_limit_ms=_lag_limit_ms(stretch, self._scenario, snapshot),
             )
         )
 
@@ -220,9 +220,10 @@ def _by_task(snapshot: LiveSnapshot, stretch: Stretch | None) -> tuple[LiveTask,
     return tuple(rows)
 
 
-def _lag_limit_ms(stretch: Stretch | None, scenario: Scenario) -> float | None:
+def _lag_limit_ms(stretch: Stretch | None, scenario: Scenario, snapshot: LiveSnapshot) -> float | None:
     """Return the limit on the event loop's lag, which depends on the last minute's fastest scored task."""
     scored = [task for task, weight in scenario.weights.items() if weight > 0]
     p95s_ms = [] if stretch is None else [stretch.about_ms(task, 95) for task in scored]
     fastest_ms = min((p95_ms for p95_ms in p95s_ms if p95_ms is not None), default=None)
-    return lag_limit_ms(scenario.limits.generator, fastest_ms)
+    loop_share = snapshot.loop_timed / snapshot.done if snapshot.done else None
+    return lag_limit_ms(scenario.limits.generator, fastest_ms, loop_share)

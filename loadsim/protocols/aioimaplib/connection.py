@@ -19,7 +19,7 @@ from aioimaplib import aioimaplib as library
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
-from loadsim.protocols.connect import connect
+from loadsim.protocols import connect
 from loadsim.protocols.error_mapping import Guard, again, failing_as, internal, loss
 from loadsim.protocols.imap.commands import Argument, Literal
 from loadsim.protocols.imap.connection import check_answer, injected, refusal
@@ -127,12 +127,27 @@ class LibraryConnection:
             try:
                 with failing_as("connect"):
                     async with asyncio.timeout(self.limit_s):
-                        await connect(lambda: self._protocol, endpoint, self.account.number, context, self.limit_s)
+                        await self._connect(endpoint, context)
                         await asyncio.wait((self._greeting, self._ended), return_when=asyncio.FIRST_COMPLETED)
             except ServerSilent as silent:
                 raise self._silent(silent.kind) from None
             self._check()
             return self._greeting.result()
+
+    async def _connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
+        loop, sock = (
+            asyncio.get_running_loop(),
+            await connect.connected_socket(endpoint, endpoint.source(self.account.number)),
+        )
+        tls: dict[str, Any] = {}
+        if context and endpoint.tls == "implicit":
+            tls = {"ssl": context, "server_hostname": endpoint.tls_name, "ssl_handshake_timeout": self.limit_s}
+        try:
+            with handshakes_of(self.account.number):
+                await loop.create_connection(lambda: self._protocol, sock=sock, **tls)
+        except BaseException:
+            sock.close()
+            raise
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
         """Send STARTTLS, which the library does not offer, and perform the handshake (RFC 9051 section 6.2.1)."""
@@ -148,6 +163,10 @@ class LibraryConnection:
             if transport is None:
                 raise ServerLost("connection lost")
             protocol.transport = transport
+
+    @property
+    def arrival(self) -> None:
+        """Unknown: the library's transport is asyncio's."""
 
     def send(
         self,

@@ -25,6 +25,7 @@ from typing import cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.model.records import BOUND, KERNEL, LOOP, Arrival
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import Guard, again, failing_as, loss
 from loadsim.protocols.imap import states
@@ -36,6 +37,7 @@ from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.lines import KEPT_BYTES, Asked, keeping, quoting, unfinished, unseen
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
+from loadsim.protocols.transport import Transport
 
 BEGUN = states.TRANSITIONS[states.READY]
 
@@ -79,13 +81,14 @@ class Connection(asyncio.Protocol):
     _bye: ServerLost | None = field(default=None, init=False)  # the failure after the server's BYE
     _greeting: asyncio.Future[Condition | None] = field(init=False)  # None: the connection is over
     _closed: asyncio.Future[None] = field(init=False)  # set when the socket is closed
-    _transport: asyncio.Transport | None = field(default=None, init=False)
+    _transport: Transport | None = field(default=None, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _under_way: dict[str, ImapCommand] = field(default_factory=dict, init=False)
     _held_back: deque[ImapCommand] = field(default_factory=deque, init=False)
     _last_tag: int = field(default=0, init=False)
     _counted_bytes: int = field(default=0, init=False)  # received bytes already attributed to commands
-    _arrived: deque[bytes] = field(default_factory=deque, init=False)  # pieces not fed to the wire yet
+    _arrived: deque[tuple[bytes, Arrival]] = field(default_factory=deque, init=False)  # pieces not fed to the wire yet
+    _arrival: Arrival = field(default=(0, LOOP), init=False)  # of the piece that was fed last
     _rest: Iterator[Response] | None = field(default=None, init=False)  # responses left for the next turn
 
     def __post_init__(self) -> None:
@@ -94,11 +97,13 @@ class Connection(asyncio.Protocol):
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
         """Connect, with implicit TLS (RFC 8314) if the endpoint has it. Return the greeting."""
-        with self._reported("CONNECT"):
+        with self._reported("CONNECT") as command:
             try:
                 with failing_as("connect"):
                     async with asyncio.timeout(self.limit_s):
-                        await connect(lambda: self, endpoint, self.account.number, context, self.limit_s)
+                        await connect(self, endpoint, self.account.number, context, self.observer.now)
+                        assert self._transport is not None
+                        command.since_ns = self._transport.began_ns
                         greeting = await self._greeting
             except ServerSilent as silent:
                 raise self._silent(silent.kind) from None
@@ -117,19 +122,18 @@ class Connection(asyncio.Protocol):
         with self._reported("TLS"):
             with failing_as("TLS handshake"), handshakes_of(self.account.number):
                 async with asyncio.timeout(self.limit_s):
-                    transport = await self._loop.start_tls(
-                        self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self.limit_s
-                    )
-            if transport is None or self._state is states.OVER:
+                    await self._transport.start_tls(context, host)
+            if self._state is states.OVER:
                 raise self.failure or ServerLost("connection lost")
-            self._transport, self._state = transport, self._state.after("secured")
+            self._arrival, self._state = self._transport.arrival, self._state.after("secured")
+            self._transport.resume_reading()
 
     @contextmanager
-    def _reported(self, name: str) -> Iterator[None]:
-        """Report the block as a command; close unless it succeeds."""
+    def _reported(self, name: str) -> Iterator[ImapCommand]:
+        """Report the block as the command that it gets; close unless it succeeds."""
         command, outcome = ImapCommand(name, since_ns=self.observer.now()), "lost"
         try:
-            yield
+            yield command
             outcome = "ok"
         except TaskFailed as failure:
             outcome = failure.outcome
@@ -176,12 +180,9 @@ class Connection(asyncio.Protocol):
         remember(self.account.number, self._transport)
 
     def close(self) -> None:
-        """Close with TLS's close_notify. Nothing more is read, and `on_lost` is not called.
-
-        A transport that the server has already closed is left alone: asyncio cannot abort a TLS transport closed twice.
-        """
+        """Close with TLS's close_notify. Nothing more is read, and `on_lost` is not called."""
         self._state = states.OVER
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
@@ -249,21 +250,23 @@ class Connection(asyncio.Protocol):
     def _start(self, command: ImapCommand, data: bytes) -> None:
         """Write a command's first bytes, and start timing it."""
         assert self._transport is not None
-        command.since_ns, command.sent_bytes = self.observer.now(), len(data)
-        command.deadline_s = self._loop.time() + self.limit_s
+        command.sent_bytes, command.deadline_s = len(data), self._loop.time() + self.limit_s
+        command.since_ns = self.observer.now()
+        self._transport.write(data)
         if self._wire.keep is not None:
             self.observer.lines.append(command.since_ns)
             self.observer.lines.append(data[:KEPT_BYTES])
-        self._transport.write(data)
         if self._timer is None:
             self._timer = self._loop.call_at(command.deadline_s, self._check_deadlines)
 
     def _write(self, command: ImapCommand, data: bytes) -> None:
         assert self._transport is not None
         command.sent_bytes += len(data)
-        self.observer.lines.append(self.observer.now())
-        self.observer.lines.append(unseen(len(data)))
+        now_ns = self.observer.now()
         self._transport.write(data)
+        command.own_ns += max(0, now_ns - self._arrival[0])  # since the server asked for it
+        self.observer.lines.append(now_ns)
+        self.observer.lines.append(unseen(len(data)))
 
     def _unanswered(self) -> list[ImapCommand]:
         """Return the commands to which the server owes an answer."""
@@ -283,21 +286,23 @@ class Connection(asyncio.Protocol):
     # --- in ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast(Transport, transport)
         if self.failure is not None:  # aborted while connecting
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._state is states.OVER:
             return
+        assert self._transport is not None
         with self._guard:
             if len(data) <= SHORT_BYTES and self._rest is None:
+                self._arrival = self._transport.arrival
                 for response in self._wire.feed(data):
                     self._take(response)
                     if self._state is states.OVER:
                         return
             else:
-                self._arrived.append(data)
+                self._arrived.append((data, self._transport.arrival))
                 if self._rest is None:  # else a paused transport still had data
                     self._take_some(self._responses(), full=len(data) >= FULL_BYTES)
             self._check_weight()
@@ -305,7 +310,14 @@ class Connection(asyncio.Protocol):
     def _responses(self) -> Iterator[Response]:
         """Yield the responses in `_arrived`, including those that arrive meanwhile."""
         while self._arrived:
-            yield from self._wire.feed(self._arrived.popleft())
+            data, self._arrival = self._arrived.popleft()
+            yield from self._wire.feed(data)
+
+    @property
+    def arrival(self) -> Arrival:
+        """When the response that is being taken arrived."""
+        at_ns, clock = self._arrival
+        return (at_ns, BOUND) if clock == KERNEL and self._wire.held_bytes else self._arrival
 
     def _check_weight(self) -> None:
         """Check the limits for the oldest command under way, which has the largest answer."""
@@ -459,7 +471,9 @@ class Connection(asyncio.Protocol):
     def _report(self, command: ImapCommand, outcome: str) -> None:
         received = self._wire.taken_bytes - self._counted_bytes
         self._counted_bytes = self._wire.taken_bytes
-        self.observer.command(f"IMAP {command.name}", command.since_ns, outcome, command.sent_bytes, received)
+        arrival = self.arrival if outcome == "ok" or outcome == "refused" else None
+        name = f"IMAP {command.name}"
+        self.observer.command(name, command.since_ns, outcome, command.sent_bytes, received, arrival, command.own_ns)
 
     def _fail_reading(self, failure: TaskFailed) -> None:
         self._fail(quoting(failure, self._wire.malformed, self._asked(), self.account))

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from loadsim.errors import TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.model.records import Arrival
 from loadsim.protocols.imap.commands import Argument
 from loadsim.protocols.imap.responses import Condition, Response
 from loadsim.protocols.imap.under_way import Answer
@@ -22,6 +23,8 @@ class ImapConnection(Protocol):
     method: str
     free_literal_bytes: int
 
+    @property
+    def arrival(self) -> Arrival | None: ...
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition: ...
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None: ...
     def send(

@@ -319,7 +319,7 @@ class ImapSession:
             new = self.arrivals.opened(count, uid_next)
             if new and announce:
                 self.arrivals.announced += new
-                self.observer.arrived(new)
+                self.observer.arrived(new, self._arrived_ns)
 
     def raise_if_renumbered(self) -> None:
         """Raise `ServerRefused` once if a folder's messages have new UIDs."""
@@ -332,6 +332,12 @@ class ImapSession:
             self.arrivals.left(self.count)
         self.open = None
 
+    @property
+    def _arrived_ns(self) -> int | None:
+        """When the response that is being taken arrived, if the connection knows."""
+        arrival = None if self.connection is None else self.connection.arrival
+        return None if arrival is None else arrival[0]
+
     def _on_response(self, response: Response) -> None:
         """Take an untagged response, inside or outside a command's answer (RFC 9051 section 5.2)."""
         if self.open is None:
@@ -340,7 +346,7 @@ class ImapSession:
             new, self.count = response.messages - self.count, response.messages
             if new > 0 and self.open == INBOX:
                 self.arrivals.grew(new)
-                self.observer.arrived(new)
+                self.observer.arrived(new, self._arrived_ns)
         elif isinstance(response, Expunged):
             self.count = max(0, self.count - 1)
 

@@ -19,8 +19,8 @@ class _ConnectionObserver:
 
     lines: KeptLines
     now: Callable[[], int]
-    command: Callable[[str, int, str, int, int], None]
-    arrived: Callable[[int], None]
+    command: Callable[..., None]
+    arrived: Callable[..., None]
     lost: Callable[[Exception], None]
 
 

@@ -105,4 +105,5 @@ class ImapCommand:
     since_weight: int = 0  # `ImapWire.weight` when it was sent
     deadline_s: float = 0.0  # infinite while no answer is due
     since_ns: int = 0
+    own_ns: int = 0  # the server was waiting for its rest
     sent_bytes: int = 0

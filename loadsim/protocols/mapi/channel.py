@@ -11,12 +11,14 @@ from typing import TypeVar, cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.model.records import LOOP, Arrival
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import Guard, failing_as, loss
 from loadsim.protocols.lines import KEPT_BYTES
 from loadsim.protocols.mapi.http import Response, ResponseParser
 from loadsim.protocols.mapi.log_on import MOST_STEPS, Handshake, authorized, basic
 from loadsim.protocols.tls import remember
+from loadsim.protocols.transport import Transport
 
 USUAL_PERIOD_S, LONGEST_PERIOD_S = 15.0, 300.0
 """The default and the longest interval at which a server sends PENDING."""
@@ -35,7 +37,8 @@ class _Connection(asyncio.Protocol):
     is_logged_on: bool = field(default=False, init=False)  # by NTLM or Negotiate
     received_bytes: int = field(default=0, init=False)  # of this exchange
     on_piece: Callable[[Response | None], None] | None = field(default=None, init=False)
-    transport: asyncio.Transport | None = field(default=None, init=False)
+    transport: Transport | None = field(default=None, init=False)
+    arrival: Arrival = field(default=(0, LOOP), init=False)  # of the last bytes
     _parser: ResponseParser | None = field(default=None, init=False)
     _ended: asyncio.Future[Response] | None = field(default=None, init=False)
     _guard: Guard = field(init=False)
@@ -56,10 +59,12 @@ class _Connection(asyncio.Protocol):
             self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport, self.is_open = cast(asyncio.Transport, transport), True
+        self.transport, self.is_open = cast(Transport, transport), True
 
     def data_received(self, data: bytes) -> None:
+        assert self.transport is not None
         self.received_bytes += len(data)
+        self.arrival = self.transport.arrival
         with self._guard:
             parser = self._parser
             if parser is None:
@@ -128,7 +133,8 @@ class HttpChannel:
         since, outcome, is_reported = self.observer.now(), "lost", False
 
         def report() -> None:
-            self.observer.command(name, since, outcome, len(request), connection.received_bytes)
+            arrival = connection.arrival if outcome in ("ok", "refused") else None
+            self.observer.command(name, since, outcome, len(request), connection.received_bytes, arrival)
 
         def on_piece(head: Response | None) -> None:
             nonlocal outcome, is_reported
@@ -196,7 +202,9 @@ class HttpChannel:
         try:
             with failing_as("connect"):
                 async with asyncio.timeout(self.limit_s):
-                    await connect(lambda: made, self.endpoint, self.account.number, self.context, self.limit_s)
+                    await connect(made, self.endpoint, self.account.number, self.context, self.observer.now)
+                    assert made.transport is not None
+                    since = made.transport.began_ns
             outcome = "ok"
         except TaskFailed as failure:
             outcome = failure.outcome

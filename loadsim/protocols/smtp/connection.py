@@ -21,6 +21,7 @@ from typing import cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.model.records import BOUND, KERNEL, LOOP, Arrival
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
 from loadsim.protocols.lines import KEPT_BYTES, NO_LINES, unseen
@@ -28,6 +29,7 @@ from loadsim.protocols.sasl.masking import MASK, without_password
 from loadsim.protocols.smtp.commands import AUTH, DATA, EHLO, GREETING, QUIT, STARTTLS, SmtpCommand, extensions
 from loadsim.protocols.smtp.wire import SERVICE_CLOSING, Reply, SmtpWire, accepts_message, kind_of
 from loadsim.protocols.tls import handshakes_of, remember
+from loadsim.protocols.transport import Transport
 
 QUIT_LIMIT_S = 10.0
 """The time that a server has to close after QUIT, before the connection is dropped."""
@@ -45,6 +47,7 @@ class _Pending:
     sent_bytes: int
     received_bytes: int = 0
     asked: bool = False  # the server has asked for more
+    own_ns: int = 0  # the server waited for it
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -65,7 +68,8 @@ class SmtpConnection(asyncio.Protocol):
     own_address: str = field(default="127.0.0.1", init=False)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
     _wire: SmtpWire = field(default_factory=SmtpWire, init=False)
-    _transport: asyncio.Transport | None = field(default=None, init=False)
+    _transport: Transport | None = field(default=None, init=False)
+    _arrival: Arrival = field(default=(0, LOOP), init=False)  # of the last bytes
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _deadline_s: float = field(default=math.inf, init=False)
     _closed: asyncio.Future[None] | None = field(default=None, init=False)
@@ -81,7 +85,7 @@ class SmtpConnection(asyncio.Protocol):
         try:
             with failing_as("CONNECT", "lost at CONNECT"):
                 async with asyncio.timeout(self.limit_s):
-                    await connect(lambda: self, endpoint, self.account.number, context, self.limit_s)
+                    await connect(self, endpoint, self.account.number, context, self.observer.now)
         except TaskFailed as failure:
             self._fail(failure)
         except asyncio.CancelledError:
@@ -107,12 +111,13 @@ class SmtpConnection(asyncio.Protocol):
         if self.failure is not None:
             raise again(self.failure)
         assert self._transport is not None
-        self._said = pieces
-        size_bytes = sum(map(len, pieces))
+        self._said, data = pieces, b"".join(pieces)
+        size_bytes, now_ns = len(data), self.observer.now()
+        self._transport.write(data)
         self._pending[0].sent_bytes += size_bytes
-        self.observer.lines.append(self.observer.now())
+        self._pending[0].own_ns += max(0, now_ns - self._arrival[0])
+        self.observer.lines.append(now_ns)
         self.observer.lines.append(unseen(size_bytes))
-        self._transport.writelines(pieces)
         return await self._end_of(self._wait_for_replies())
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
@@ -126,20 +131,17 @@ class SmtpConnection(asyncio.Protocol):
             raise again(self.failure)
         agreed = self._pending[0]
         assert self._transport is not None
-        transport = None
         try:
             with failing_as("STARTTLS", "lost at STARTTLS"), handshakes_of(self.account.number):
                 async with asyncio.timeout(self.limit_s):
-                    transport = await self._loop.start_tls(
-                        self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self.limit_s
-                    )
-            if transport is None or self.failure is not None:
-                raise ServerLost("lost at STARTTLS") if self.failure is None else again(self.failure)
+                    await self._transport.start_tls(context, host)
+            if self.failure is not None:
+                raise again(self.failure)
         except BaseException as error:
             self._fail(error if isinstance(error, TaskFailed) else ServerLost("closed"))
-            self._end_socket()  # asyncio does not report a connection that is lost in the handshake
             raise
-        self._transport = transport
+        self._arrival = self._transport.arrival
+        self._transport.resume_reading()
         self.offered = NOTHING  # discard what was sent in the clear (RFC 3207 section 4.2)
         self._pending.clear()
         self._report(agreed, "ok")
@@ -172,14 +174,15 @@ class SmtpConnection(asyncio.Protocol):
         assert not self._pending
         if self.failure is not None:
             raise again(self.failure)
-        now = self.observer.now()
         self._refusal, self._said = None, ()
-        self._pending += [_Pending(command.verb, now, len(command.line)) for command in packet]
+        data = b"".join([command.line for command in packet])
+        now_ns = self.observer.now()
         if self._transport is not None:  # GREETING precedes it, and sends nothing
+            self._transport.write(data)
             for command in packet:
-                self.observer.lines.append(now)
+                self.observer.lines.append(now_ns)
                 self.observer.lines.append(command.line[:KEPT_BYTES])
-            self._transport.write(b"".join([command.line for command in packet]))
+        self._pending += [_Pending(command.verb, now_ns, len(command.line)) for command in packet]
         return self._wait_for_replies()
 
     def _wait_for_replies(self) -> asyncio.Future[str | None]:
@@ -216,9 +219,10 @@ class SmtpConnection(asyncio.Protocol):
     # --- in ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, for which asyncio has disabled Nagle's algorithm."""
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast(Transport, transport)
         self.open_connections.append(self)
+        if self._pending:
+            self._pending[0].since_ns = self._transport.began_ns
         if address := transport.get_extra_info("sockname"):
             self.own_address = str(address[0])
         if self.failure is not None:  # aborted while connecting
@@ -227,6 +231,8 @@ class SmtpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.failure is not None or self._leaving:
             return
+        assert self._transport is not None
+        self._arrival = self._transport.arrival
         try:
             for reply in self._wire.feed(data):
                 self._take(reply)
@@ -311,9 +317,13 @@ class SmtpConnection(asyncio.Protocol):
         return self._pending[0].verb if self._pending else "QUIT" if self._leaving else "rest"
 
     def _report(self, pending: _Pending, outcome: str) -> None:
-        self.observer.command(
-            f"SMTP {pending.verb}", pending.since_ns, outcome, pending.sent_bytes, pending.received_bytes
-        )
+        arrival = None
+        if outcome in ("ok", "refused"):
+            at_ns, clock = arrival = self._arrival
+            if clock == KERNEL and self._wire.held_bytes:
+                arrival = at_ns, BOUND
+        name, sent, received = f"SMTP {pending.verb}", pending.sent_bytes, pending.received_bytes
+        self.observer.command(name, pending.since_ns, outcome, sent, received, arrival, pending.own_ns)
 
     def _text_of(self, reply: Reply) -> str:
         return " ".join(without_password(self._shown(reply), self.account).split())

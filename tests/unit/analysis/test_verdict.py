@@ -50,7 +50,9 @@ MISSED = Result("delivery.undelivered_at_end", {"max": 0}, 1)
 
 def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **counts: int) -> TaskFigures:
     filled, none = dict.fromkeys(OUTCOMES, 0) | ({"ok": 1000} | counts), np.zeros(0, np.int64)
-    found = task_figures(name, weight, TaskRecords(filled, {}, none, none), Window(0, 300), NoInterval.SHORT_WINDOW)
+    found = task_figures(
+        name, weight, TaskRecords(filled, {}, none, none, none, 0.0, 0.0), Window(0, 300), NoInterval.SHORT_WINDOW
+    )
     return replace(found, service=Times(p95_ms=p95_ms))
 
 
@@ -480,8 +482,8 @@ def test_the_exit_status_follows_validity_and_criteria(
     ("limits", "relaxed"),
     [
         ({}, ()),
-        ({"generator_cpu": 0.5}, ()),
-        ({"generator_lag_p99_ms": None, "generator_cpu": 0.9}, ("generator_lag_p99_ms off", "generator_cpu 0.9")),
+        ({"generator_cpu": 0.9}, ()),
+        ({"generator_lag_p99_ms": None, "generator_cpu": 0.95}, ("generator_lag_p99_ms off", "generator_cpu 0.95")),
         ({"hits": 0, "window_s": 1}, ("hits 0", "window 1")),
         ({"lost_users": 0.5, "done": 0.5, "load": 0.9}, ("lost_users 0.5", "done 0.5", "load 0.9")),
         ({"lost_users": 0, "done": 1, "load": 1, "hits": 300, "window_s": 60}, ()),

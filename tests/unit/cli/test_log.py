@@ -35,7 +35,7 @@ from loadsim.errors import ConfigError, LogError
 from loadsim.timinglog.writer import TimingLogWriter
 
 CSV_HEADER = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes"
-CSV_HEADER += ",late_busy_ms,late_down_ms,late_generator_ms"
+CSV_HEADER += ",late_busy_ms,late_down_ms,late_generator_ms,late_between_ms,late_own_ms,clock"
 
 
 def run_log(*arguments: str | Path) -> int:
@@ -141,8 +141,8 @@ def test_csv_has_the_columns_that_scripts_rely_on(tmp_path: Path, capsys: pytest
     write_sample(
         tmp_path / "c1.0.tlog",
         [
-            done("READ", 1234.567, 10.001, late_ms=0.5, user=7),
-            done("SEND", 2000, 0, ended_ns=None, outcome="unfinished"),
+            done("READ", 1234.567, 10.001, late_ms=0.5, user=7, late_between_s=0.0125, clock="kernel"),
+            done("SEND", 2000, 0, ended_ns=None, outcome="unfinished", clock=""),
             done("SEND", 3000, 20, outcome="refused", error='NO "quota", full'),
             skipped("MOVE", 9_000),
             done("LOGON", -1500.25, 1),
@@ -152,11 +152,12 @@ def test_csv_has_the_columns_that_scripts_rely_on(tmp_path: Path, capsys: pytest
     out = capsys.readouterr().out
     assert out.splitlines() == [
         CSV_HEADER,
-        "1.234567,1.235067,10.001,10.501,c1,0,7,medium,imap,READ,ok,,1000,0.500,0.000,0.000",
-        "2.000000,2.000000,,,c1,0,1,medium,imap,SEND,unfinished,,1000,0.000,0.000,0.000",
-        '3.000000,3.000000,20.000,20.000,c1,0,1,medium,imap,SEND,refused,"NO ""quota"", full",1000,0.000,0.000,0.000',
-        "9.000000,,,,c1,0,1,medium,imap,MOVE,skipped,,1000,0.000,0.000,0.000",
-        "-1.500250,-1.500250,1.000,1.000,c1,0,1,medium,imap,LOGON,ok,,1000,0.000,0.000,0.000",
+        "1.234567,1.235067,10.001,10.501,c1,0,7,medium,imap,READ,ok,,1000,0.500,0.000,0.000,12.500,0.000,kernel",
+        "2.000000,2.000000,,,c1,0,1,medium,imap,SEND,unfinished,,1000,0.000,0.000,0.000,0.000,0.000,",
+        '3.000000,3.000000,20.000,20.000,c1,0,1,medium,imap,SEND,refused,"NO ""quota"", full",1000'
+        ",0.000,0.000,0.000,0.000,0.000,loop",
+        "9.000000,,,,c1,0,1,medium,imap,MOVE,skipped,,1000,0.000,0.000,0.000,0.000,0.000,",
+        "-1.500250,-1.500250,1.000,1.000,c1,0,1,medium,imap,LOGON,ok,,1000,0.000,0.000,0.000,0.000,0.000,loop",
     ]
 
 
@@ -226,7 +227,7 @@ def test_check_counts_the_records_of_a_log(tmp_path: Path, capsys: pytest.Captur
     size = path.stat().st_size
     assert run_log("check", path) == 0
     assert capsys.readouterr().out == (
-        f"{path}: whole; format 4, 5 blocks, {size} bytes, 2 tasks, 1 mail events, 0 commands\n"
+        f"{path}: whole; format 5, 5 blocks, {size} bytes, 2 tasks, 1 mail events, 0 commands\n"
     )
 
 

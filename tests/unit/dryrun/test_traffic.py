@@ -77,7 +77,7 @@ def test_listings_joined_by_a_batching_server_are_counted() -> None:
     tally.facts({"start_ns": 0})
 
     def listed(user: int, at_ns: int) -> None:
-        tally.task(("SYNC", user, "", "", at_ns, at_ns, at_ns, 0.0, 0.0, 0.0, "ok", "", 0))
+        tally.task(("SYNC", user, "", "", at_ns, at_ns, at_ns, 0.0, 0.0, 0.0, 0.0, 0.0, "ok", "", 0, ""))
 
     for tenths in (0, 2, 4, 6, 50):
         listed(1, tenths * GATHER_NS // 5)
@@ -126,7 +126,7 @@ class Unobserved:
     def command(self, *_: object) -> None:
         raise AssertionError
 
-    def arrived(self, _: int) -> None:
+    def arrived(self, *_: object) -> None:
         raise AssertionError
 
     def lost(self, _: Exception) -> None:

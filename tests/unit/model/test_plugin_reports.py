@@ -58,10 +58,10 @@ class Noted:
     def now(self) -> int:
         return NOW
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int, *_: Any) -> None:
         self.commands.append((name, since, outcome, sent_bytes, received_bytes))
 
-    def arrived(self, messages: int) -> None:
+    def arrived(self, messages: int, *_: Any) -> None:
         self.messages.append(messages)
 
     def lost(self, failure: Exception) -> None:

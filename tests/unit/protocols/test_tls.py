@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_users_resume_only_their_own_sessions(
         async with server:
             for user in (1, 1, 2, 1):
                 protocol = _Greeted()
-                await connect(lambda made=protocol: made, endpoint, user, own, 30.0)  # type: ignore[misc]
+                await connect(protocol, endpoint, user, own, time.monotonic_ns)
                 await protocol.greeted
                 resumed.append(protocol.transport.get_extra_info("ssl_object").session_reused)
                 remember(user, protocol.transport)
@@ -130,11 +131,11 @@ async def test_a_pickled_scenario_has_its_authorities(tmp_path: Path, localhost:
     async with server:
         for endpoint in (there.imap, there.smtp):
             protocol = _Greeted()
-            await connect(lambda made=protocol: made, replace(endpoint, port=port), 1, tls_context(endpoint), 30.0)  # type: ignore[misc]
+            await connect(protocol, replace(endpoint, port=port), 1, tls_context(endpoint), time.monotonic_ns)
             await protocol.closed
         other = replace(there.imap, port=port, authorities=strange.read_text())
         with pytest.raises(ssl.SSLCertVerificationError):
-            await connect(_Greeted, other, 1, tls_context(other), 30.0)
+            await connect(_Greeted(), other, 1, tls_context(other), time.monotonic_ns)
 
 
 @pytest.mark.parametrize("driver", [imap, aioimaplib])

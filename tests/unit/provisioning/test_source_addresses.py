@@ -16,7 +16,7 @@ from mailservers import StartEmbedded, numbered_accounts
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.processes.event_loop import fastest_loop
-from loadsim.protocols.connect import bound_socket, connect
+from loadsim.protocols.connect import bound_socket, connected_socket
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.preflight import check_ports, check_sources, too_few_ports
 from loadsim.scenario.scenario import Scenario, load_scenario
@@ -129,20 +129,10 @@ def test_nagles_algorithm_is_off(sources: tuple[str, ...], loop: str) -> None:
     """Nagle's algorithm is off with source addresses as without: it would add up to 40 ms to a command."""
 
     async def live() -> bool:
-        made: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
-
-        class Connected(asyncio.Protocol):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                made.set_result(transport)
-
         with socket.create_server(("127.0.0.1", 0)) as listening:
             endpoint = Endpoint("127.0.0.1", listening.getsockname()[1], sources=sources)
-            await connect(Connected, endpoint, 1, None, PATIENCE_S)
-        transport = await made
-        found = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        transport.close()
-        await asyncio.sleep(0)
-        return bool(found)
+            with await connected_socket(endpoint, endpoint.source(1)) as made:
+                return bool(made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         assert runner.run(live()) is True

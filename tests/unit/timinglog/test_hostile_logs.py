@@ -50,7 +50,7 @@ RECORDS: dict[str, Change] = {
     "a span that never ended": record(container.TASKS, 6, ended_us=NEVER),
     **{
         f"{field} {late}": record(container.TASKS, 2, **{field: late})
-        for field in ("late_busy_s", "late_down_s", "late_generator_s")
+        for field in ("late_busy_s", "late_down_s", "late_generator_s", "late_between_s", "late_own_s")
         for late in (math.nan, math.inf, -math.inf, -1.0, 3e38)
     },
     "user outside of the population": record(container.TASKS, 2, user=3),
@@ -58,7 +58,7 @@ RECORDS: dict[str, Change] = {
     **{
         f"{field} out of range": record(kind, 0, **{field: number})
         for kind, fields in (
-            (container.TASKS, {"task": 65_535, "profile": 99, "protocol": 99, "error": 99, "outcome": 255}),
+            (container.TASKS, {"task": 65_535, "profile": 99, "protocol": 99, "error": 99, "outcome": 255, "clock": 4}),
             (container.MAILS, {"folder": 99, "event": 99}),
             (container.COMMANDS, {"command": 99, "outcome": 99}),
         )
@@ -255,6 +255,7 @@ REFUSED = {
     "late_generator_s nan": "late_generator_s: expected seconds from 0 to 33554432, found nan",
     "user outside of the population": "user: expected one of 2, found user 3",
     "outcome out of range": "outcome: expected a number below",
+    "clock out of range": "clock: expected a number below",
     "a message's id with other bytes": "message: expected an id of printable ASCII, found the byte 255",
     "facts without end": "facts: ended: expected one of completed, early, given up, found 'crashed'",
     "a fact twice": "expected each key once, found 'lost_users' again",

@@ -182,7 +182,7 @@ def test_a_log_removed_while_in_use_is_one_line(tmp_path: Path) -> None:
     log = read_log(path)
     data = path.read_bytes()
     path.write_bytes(data[:100])
-    with pytest.raises(LogError, match=r"a\.tlog: expected 53 bytes at byte \d+, found that the file was truncated"):
+    with pytest.raises(LogError, match=r"a\.tlog: expected 62 bytes at byte \d+, found that the file was truncated"):
         len(log.tasks)
     path.unlink()
     with pytest.raises(LogError, match=r"a\.tlog: expected to read it again, found: No such file"):

@@ -15,7 +15,7 @@ from paths import ROOT
 from timing_samples import only
 
 from loadsim.errors import LogError
-from loadsim.model.records import EVENTS, OUTCOMES
+from loadsim.model.records import CLOCKS, EVENTS, LOOP, OUTCOMES
 from loadsim.scenario.limits import Limits
 from loadsim.timinglog import container
 from loadsim.timinglog.exports import COLUMNS
@@ -29,7 +29,7 @@ HEADER = {"run": "r1", "client": "c1", "engine": "0", "users": 4, "engine_users"
 BASIC_TASK = TaskRecord(
     *("READ", 1, "medium", "imap"),
     *(EPOCH_NS + 1_000_000_000, EPOCH_NS + 1_250_000_000, EPOCH_NS + 1_300_000_000),
-    *(0.25, 0.0, 0.0, "ok", "", 100),
+    *(0.25, 0.0, 0.0, 0.0, 0.0, "ok", "", 100, LOOP),
 )
 
 
@@ -79,8 +79,10 @@ def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
 
 def test_every_field_is_read_as_written(tmp_path: Path) -> None:
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
-    for outcome in OUTCOMES:
-        writer.task(BASIC_TASK._replace(outcome=outcome, error=f"NO {outcome}", late_generator_s=0.5))
+    clocks = [CLOCKS[number % len(CLOCKS)] for number in range(len(OUTCOMES))]
+    for outcome, clock in zip(OUTCOMES, clocks, strict=True):
+        late = {"late_generator_s": 0.5, "late_between_s": 0.125}
+        writer.task(BASIC_TASK._replace(outcome=outcome, error=f"NO {outcome}", clock=clock, **late))
     for event in EVENTS:
         writer.mail(MailRecord(event=event, message="r" + "a" * 16, user=7, sender=8, at_ns=EPOCH_NS, folder="Täglich"))
     writer.facts({"lost_users": 1, "undelivered": 1})
@@ -94,6 +96,8 @@ def test_every_field_is_read_as_written(tmp_path: Path) -> None:
     assert set(log.names(log.mails, "engine")) == {"0"}
     assert log.tasks["bytes"].tolist() == [100] * len(OUTCOMES)
     assert log.tasks["late_busy_s"][0] == 0.25 and log.tasks["late_generator_s"][0] == 0.5
+    assert log.tasks["late_between_s"][0] == 0.125
+    assert [CLOCKS[code] for code in log.tasks["clock"]] == clocks
     assert [EVENTS[code] for code in log.mails["event"]] == list(EVENTS)
     assert set(log.mails["message"]) == {b"raaaaaaaaaaaaaaaa"}
     assert set(log.names(log.mails, "folder")) == {"Täglich"}
@@ -238,7 +242,7 @@ def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
         (b"", "found an empty file"),
         (b"scheduled_s,started_s\n", "found another kind of file"),
         (b"LSTLOG\r\n", "cut off in its head"),
-        (b"LSTLOG\r\n\x01\x00" + bytes(8), "format 4, found format 1: use the version of loadsim that wrote it"),
+        (b"LSTLOG\r\n\x01\x00" + bytes(8), "format 5, found format 1: use the version of loadsim that wrote it"),
         (b"LSTLOG\n\x02\x00" + bytes(30), "found another kind of file"),
     ],
 )

@@ -47,7 +47,7 @@ def tallied(duration_us: int, due_us: Mapping[str, Sequence[int]]) -> PlannedLoa
     tally.facts({"start_ns": START_NS})
     for task, instants in due_us.items():
         for at_us in instants:
-            tally.task((task, 1, "", "", START_NS + at_us * 1000, None, None, 0, 0, 0, "ok", "", 0))
+            tally.task((task, 1, "", "", START_NS + at_us * 1000, None, None, 0, 0, 0, 0, 0, "ok", "", 0, ""))
     return tally.load()
 
 

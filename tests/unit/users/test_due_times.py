@@ -13,6 +13,8 @@ from virtual_runs import Lived, chosen, live, quiet, scenario_of
 from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
+from loadsim.model.ports import ALL_TASKS, Account, Session
+from loadsim.model.records import KERNEL, LOOP, Arrival
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.scenario.workload import PROCESS_INBOX, Workload
 from loadsim.users.activities import Step
@@ -100,6 +102,86 @@ def test_the_time_of_a_forward_includes_fetching_its_attachment(tmp_path: Path) 
         ]
         assert inside[0]["command"] == "IMAP UID FETCH"
         assert (inside[0]["started_ns"], inside[-1]["ended_ns"]) == (task["started_ns"], task["ended_ns"])
+
+
+READ_LATE_NS, OWN_NS = 3_000_000, 20_000_000
+
+
+class Stamped:
+    """An observer of a driver that states arrivals: the loop reads each answer 3 ms after it came."""
+
+    def __init__(self, observer: Any, own_ns: int) -> None:
+        self._observer, self._own_ns = observer, own_ns
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._observer, name)
+
+    def _arrival(self, _: str) -> Arrival | None:
+        return self._observer.now() - READ_LATE_NS, KERNEL
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        own_ns = min(self._own_ns, self._observer.now() - since)
+        self._observer.command(name, since, outcome, sent_bytes, received_bytes, self._arrival(name), own_ns)
+
+
+class PartlyStamped(Stamped):
+    """The driver does not know when the answer to FETCH came."""
+
+    def _arrival(self, name: str) -> Arrival | None:
+        return None if name == "IMAP UID FETCH" else super()._arrival(name)
+
+
+class WronglyStamped(Stamped):
+    """The wall clock was set back while the command was under way: its answer came before it was sent."""
+
+    def _arrival(self, name: str) -> Arrival | None:
+        return self._observer.now() - 3600 * S, KERNEL
+
+
+class Overtaken(Stamped):
+    """An answer to a command of before the task comes to be read last."""
+
+    def command(self, *report: Any) -> None:
+        super().command(*report)
+        now_ns = self._observer.now()
+        self._observer.command("IMAP IDLE", now_ns - 7200 * S, "ok", 1, 1, (now_ns - 3600 * S, KERNEL))
+
+
+@pytest.mark.parametrize(
+    ("observer", "own_ns", "between_ms", "service_ms", "clock"),
+    [
+        (Stamped, 0, 2 * 3, 3 * 497, KERNEL),
+        (Stamped, OWN_NS, 2 * 3 + 3 * 20, 3 * 477, KERNEL),
+        (PartlyStamped, OWN_NS, 0, 2 * 500 + 497, KERNEL),
+        (WronglyStamped, 0, 0, 3 * 500, LOOP),
+        (Overtaken, 0, 3 * 3, 3 * 497, LOOP),
+    ],
+)
+def test_the_time_between_commands_is_the_generators(
+    tmp_path: Path, observer: type[Stamped], own_ns: int, between_ms: int, service_ms: int, clock: str
+) -> None:
+    """A READ has three commands of 500 ms each, of which the server waited for the user for `own_ns`."""
+
+    class Wrapped:
+        name, supported_tasks = "fake", ALL_TASKS
+
+        def __init__(self, inner: InMemoryDriver) -> None:
+            self.inner = inner
+            inner.pace = lambda *_: 0.5
+
+        def session(self, account: Account, given: Any) -> Session:
+            return self.inner.session(account, observer(given, own_ns))
+
+    lived = live(scenario_of(tmp_path, (READER, 2), day="300s"), tmp_path, wrap=Wrapped)
+    reads = lived.tasks("READ", user=1)[:9]
+    assert len(reads) == 9
+    for task in reads:
+        assert (task["ended_ns"] - task["started_ns"]) / 1e6 == pytest.approx(service_ms)
+        assert task["late_between_s"] * 1000 == pytest.approx(between_ms)
+        assert task["clock"] == clock
+        assert task["late_generator_s"] >= task["late_between_s"]
+        late_s = task["late_busy_s"] + task["late_down_s"] + task["late_generator_s"]
+        assert late_s == pytest.approx((task["started_ns"] - task["scheduled_ns"]) / S)
 
 
 def noted(monkeypatch: pytest.MonkeyPatch, listed_ns: dict[tuple[int, str], int]) -> dict[int, set[str]]:

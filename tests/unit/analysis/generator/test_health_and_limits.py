@@ -78,6 +78,10 @@ def test_every_figure_is_that_of_the_worst_engine(tmp_path: Path) -> None:
         [sample(1, gc_max_ms=30.0, open_files=99)],
     ).score["generator"]
     assert found == {
+        "kernel_share": 0,
+        "bound_share": 0,
+        "loop_share": 1,
+        "between_share": 0,
         "lag_p50_ms": 3,
         "lag_p99_ms": 3,
         "lag_max_ms": 3,
@@ -136,24 +140,26 @@ def test_an_engine_that_was_frozen_is_named(tmp_path: Path, again_s: int, validi
 
 
 @pytest.mark.parametrize(
-    ("criterion", "late", "lag_ms", "decided"),
+    ("criterion", "late", "lag_ms", "clock", "decided"),
     [
-        ("tasks.READ.response_p99_ms", {"late_generator_s": 48}, 0, True),
-        ("tasks.READ.response_p99_ms", {"late_busy_s": 48}, 0, False),
-        ("tasks.READ.response_p99_ms", {"late_generator_s": 30, "late_busy_s": 18}, 0, False),
-        ("tasks.READ.response_p95_ms", {"late_generator_s": 48}, 0, None),
-        ("tasks.READ.max_ms", {}, 48_000, True),
-        ("tasks.READ.max_ms", {}, 40_000, False),
-        ("tasks.READ.max_ms", {}, 5, False),
+        ("tasks.READ.response_p99_ms", {"late_generator_s": 48}, 0, "loop", True),
+        ("tasks.READ.response_p99_ms", {"late_generator_s": 48}, 0, "kernel", True),
+        ("tasks.READ.response_p99_ms", {"late_busy_s": 48}, 0, "loop", False),
+        ("tasks.READ.response_p99_ms", {"late_generator_s": 30, "late_busy_s": 18}, 0, "loop", False),
+        ("tasks.READ.response_p95_ms", {"late_generator_s": 48}, 0, "loop", None),
+        ("tasks.READ.max_ms", {}, 48_000, "loop", True),
+        ("tasks.READ.max_ms", {}, 40_000, "loop", False),
+        ("tasks.READ.max_ms", {}, 48_000, "kernel", False),
+        ("tasks.READ.max_ms", {}, 5, "loop", False),
     ],
 )
 def test_the_generator_is_judged_at_the_percentile_of_a_criterion(
-    tmp_path: Path, criterion: str, late: dict[str, float], lag_ms: int, decided: bool | None
+    tmp_path: Path, criterion: str, late: dict[str, float], lag_ms: int, clock: str, decided: bool | None
 ) -> None:
     """Two of 100 READs are late by 48 s, or take that long; None: the criterion is met."""
-    none, late_s = {"late_busy_s": 0, "late_generator_s": 0}, sum(late.values())
+    none, late_s = {"late_busy_s": 0, "late_generator_s": 0, "clock": clock}, sum(late.values())
     slow = [done("READ", at * 1000, 100 if late_s else 48_000, 1000 * late_s, user=2, **none | late) for at in range(2)]
-    reads = [*slow, *(done("READ", at * 1000, 100) for at in range(98))]
+    reads = [*slow, *(done("READ", at * 1000, 100, clock=clock) for at in range(98))]
     lags_us = [lag_ms * 1000, *CALM[1:]]
     samples = [sample(at_s, lags_us if at_s == 9 else CALM) for at_s in range(1, 101)]
     header = {"criteria": {criterion: {"below": 5000}}, "limits": {"hits": 1}}
@@ -188,6 +194,72 @@ def test_the_lag_limit_follows_the_fastest_task(
     assert lag_limit_ms(replace(GeneratorLimits(), **limits), fastest_p95_ms) == expected
 
 
+@pytest.mark.parametrize(
+    ("limits", "loop_share", "expected"),
+    [
+        ({}, None, 3),
+        ({}, 1.0, 3),
+        ({}, 0.0101, 3),
+        ({}, 0.01, 50),
+        ({}, 0.0, 50),
+        ({"lag_p99_ms": 1, "lateness_p95_ms": 20}, 0.0, 20),
+        ({"lag_p99_ms": None, "lag_share": None}, 0.0, 50),
+        ({"lateness_p95_ms": None}, 0.0, None),
+    ],
+)
+def test_the_lag_is_limited_as_lateness_if_the_kernel_timed_the_tasks(
+    limits: dict[str, Any], loop_share: float | None, expected: float | None
+) -> None:
+    """Up to one hit in a hundred may be timed by the loop; else a tenth of 30 ms is allowed."""
+    assert lag_limit_ms(replace(GeneratorLimits(), **limits), 30, loop_share) == expected
+
+
+@pytest.mark.parametrize(
+    ("clocks", "shares", "limit_ms", "validity"),
+    [
+        ({"loop": 100}, (0, 0, 1), 5, "invalid"),
+        ({"loop": 2, "kernel": 98}, (0.98, 0, 0.02), 5, "invalid"),
+        ({"loop": 1, "kernel": 97, "bound": 2}, (0.97, 0.02, 0.01), 50, "valid"),
+        ({"kernel": 97, "bound": 3}, (0.97, 0.03, 0), 50, "degraded"),
+    ],
+)
+def test_clocks_of_hits_decide_the_lag_limit(
+    tmp_path: Path, clocks: dict[str, int], shares: tuple[float, float, float], limit_ms: float, validity: str
+) -> None:
+    """Of 100 planned hits; unplanned, failed, unfinished and later tasks do not count. The loop is 7 ms late."""
+    ends = [clock for clock, times in clocks.items() for _ in range(times)]
+    tasks = [done("READ", at * 900, 100, clock=clock) for at, clock in enumerate(ends)]
+    tasks += [
+        *(done(name, 95_000, 100) for name in ("SYNC", "LOGON", "PROCESS INBOX")),
+        done("READ", 96_000, 100, outcome="refused", error="NO"),
+        done("READ", 97_000, 0, outcome="unfinished", ended_ns=None, clock=""),
+        done("READ", 100_001, 100),
+    ]
+    header = {"criteria": {"score_ms": {"below": 1000}}}
+    health = [sample(at_s, [7000] * 100) for at_s in range(1, 101)]
+    log = write_sample(tmp_path / "a.tlog", tasks, header=header, health=health)
+    summary = summarise([log, write_observed_machine(tmp_path / "observed.tlog", header)])
+    found = summary.score["generator"]
+    assert (found["kernel_share"], found["bound_share"], found["loop_share"]) == shares
+    assert found["lag_limit_ms"] == limit_ms
+    defects = [finding(Code.BOUNDS, bound_share=0.03, limit_share=0.02)] if validity == "degraded" else []
+    late = [finding(Code.EVENT_LOOP_LATE, "c1.0", lag_p99_ms=7.0, limit_ms=5)] if validity == "invalid" else []
+    assert summary.verdict.validity == validity
+    assert list(summary.verdict.defects) == late + defects
+
+
+def test_the_time_between_commands_is_a_share_of_the_time_from_first_to_last_byte(tmp_path: Path) -> None:
+    """100 ms and 50 ms of service, with 20 and 30 ms between commands: 50 of 200 ms. Failures do not count."""
+    tasks = [
+        done("READ", 1000, 100, late_between_s=0.02),
+        done("MOVE", 2000, 50, late_between_s=0.03),
+        done("READ", 3000, 100, late_between_s=9.0, outcome="refused", error="NO"),
+        done("SYNC", 4000, 100, late_between_s=9.0),
+    ]
+    score = summarise([write_sample(tmp_path / "a.tlog", tasks)]).score
+    assert score["generator"]["between_share"] == pytest.approx(0.25)
+
+
 ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
 
 
@@ -195,7 +267,7 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
     ("late_p95_ms", "engines", "limits", "expected"),
     [
         (5.0, (ENGINE,), {}, []),
-        (50.0, (replace(ENGINE, lag_p99_ms=5.0, cpu_share=0.6),), {}, []),
+        (50.0, (replace(ENGINE, lag_p99_ms=5.0, cpu_share=0.9),), {}, []),
         (None, (replace(ENGINE, began_late_ms=50.0),), {}, []),
         (
             None,
@@ -212,9 +284,9 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
         ),
         (
             None,
-            (replace(ENGINE, cpu_share=0.61), replace(ENGINE, name="c1.2")),
+            (replace(ENGINE, cpu_share=0.91), replace(ENGINE, name="c1.2")),
             {},
-            [finding(Code.ENGINE_BUSY, "c1.1", cpu_share=0.61, limit_share=0.6)],
+            [finding(Code.ENGINE_BUSY, "c1.1", cpu_share=0.91, limit_share=0.9)],
         ),
         (
             900.0,
@@ -228,7 +300,8 @@ def test_each_exceeded_limit_has_its_finding(
     late_p95_ms: float | None, engines: tuple[EngineHealth, ...], limits: dict[str, Any], expected: list[Finding]
 ) -> None:
     """Just within, just beyond, and switched off."""
-    assert exceeded(late_p95_ms, engines, replace(GeneratorLimits(), **limits), 500.0) == expected
+    stated = replace(GeneratorLimits(), **limits)
+    assert exceeded(late_p95_ms, engines, stated, lag_limit_ms(stated, 500.0)) == expected
 
 
 SHARED = MachineHealth(

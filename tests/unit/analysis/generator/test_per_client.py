@@ -39,7 +39,9 @@ def test_lost_and_late_clients_are_in_the_table(tmp_path: Path) -> None:
     machines = [{"client": name, "users": users} for name, users in (("c1", 2), ("c2", 3), ("c3", 4))]
     header = {"users": 9, "machines": machines}
     reads = [done("READ", 1000 * number, 5) for number in range(20)]
-    late = [read | ({"late_generator_s": 0.5} if number else {}) for number, read in enumerate(reads)]
+    late = [
+        read | ({"late_generator_s": 0.5, "late_own_s": 0.5} if number else {}) for number, read in enumerate(reads)
+    ]
     write_sample(tmp_path / "c1.1.tlog", reads, header={**header, "client": "c1", "engine_users": 2})
     write_sample(
         tmp_path / "c2.1.tlog", late, header={**header, "client": "c2", "engine_users": 3}, facts={"start_ns": 1}
@@ -63,7 +65,7 @@ def test_lost_and_late_clients_are_in_the_table(tmp_path: Path) -> None:
 
 def test_the_only_client_with_a_log_has_its_lateness(tmp_path: Path) -> None:
     header = {"users": 4, "engine_users": 2, "machines": [{"client": name, "users": 2} for name in ("c1", "c2")]}
-    late = [done("READ", 1000 * number, 5) | {"late_generator_s": 0.5} for number in range(20)]
+    late = [done("READ", 1000 * number, 5) | {"late_generator_s": 0.5, "late_own_s": 0.5} for number in range(20)]
     write_sample(tmp_path / "c1.1.tlog", late, header={**header, "client": "c1"})
     row, _ = summarise([tmp_path]).score["per_client"]
     assert (row["client"], row["lateness_p95_ms"], row["validity"]) == ("c1", 500, "invalid")

@@ -61,7 +61,7 @@ def test_the_screen_shows_all_figures(scenario: Scenario) -> None:
     late = "user busy 8.1 ms, session down 0.0 ms, generator 0.2 ms (mean, lately); generator 3.1 ms (worst)"
     assert lines["Late"] == [late]
     # 10 % of READ's 22 ms, as in the verdict
-    generator = "event loop 0.4 ms late (99th percentile, limit 2.2 ms), 12% of a core (limit 60%), 96 MiB"
+    generator = "event loop 0.4 ms late (99th percentile, limit 2.2 ms), 12% of a core (limit 90%), 96 MiB"
     assert lines["Generator"] == [generator]
     assert lines["Failures"] == ["SEND: 450 RCPT (2); SEND: no answer to DATA (1)"]
     assert lines["Task"] == ["done", "failed", "lately/s", "95th, about"]

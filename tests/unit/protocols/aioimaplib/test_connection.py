@@ -272,7 +272,7 @@ async def test_an_internal_error_is_generator_failed() -> None:
     """It ends this user's session, and escapes neither to the caller nor into asyncio."""
 
     class Broken(Ear):
-        def arrived(self, messages: int) -> None:
+        def arrived(self, messages: int, at_ns: int | None = None) -> None:
             raise KeyError("secret of a message")
 
     async with server({"NOOP": b"* 4 EXISTS\r\n", "UID FETCH": b"* 5 EXISTS\r\n"}) as (endpoint, sent):

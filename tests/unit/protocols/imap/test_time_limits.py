@@ -18,6 +18,7 @@ from imap_script import Ear
 from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.errors import GeneratorFailed, MailMissing, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Part
+from loadsim.model.records import LOOP
 from loadsim.protocols.error_mapping import internal
 from loadsim.protocols.imap.commands import Literal
 from loadsim.protocols.imap.connection import LARGEST_ANSWER_BYTES, Connection
@@ -46,6 +47,7 @@ class Line:
         self._protocol = protocol
         self._react = react
         self._loop = asyncio.get_running_loop()
+        self.arrival, self.began_ns = (0, LOOP), 0
         self._closing = False
         self._paused = False
         self._waiting: list[bytes] = []

@@ -119,7 +119,7 @@ async def test_the_times_of_a_packet_count_from_its_write() -> None:
     begun: dict[str, int] = {}
 
     class Timed(Observed):
-        def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int, *_: Any) -> None:
             super().command(name, since, outcome, sent_bytes, received_bytes)
             begun[name] = since
 
