@@ -31,6 +31,7 @@ import socket
 import ssl
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -51,10 +52,18 @@ _SO_TIMESTAMPNS = 35 if sys.platform == "linux" else None
 
 _timespec = struct.Struct("@qq")
 _ROOM_BYTES = socket.CMSG_SPACE(_timespec.size)
-_BUFFER = memoryview(bytearray(BUFFER_BYTES))
-_BUFFERS = [_BUFFER]
 _RECORD_HEADER_BYTES = 5
 _KEPT: list[socket.socket] = []
+
+
+class _Own(threading.local):
+    """A thread's own: what its connections read into, one at a time."""
+
+    def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(BUFFER_BYTES))
+
+
+_OWN = _Own()
 
 
 def note_arrivals(sock: socket.socket) -> None:
@@ -85,6 +94,7 @@ class Transport(asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._sock, self._descriptor = sock, sock.fileno()
         self._receive = sock.recvmsg_into
+        self._buffer = _OWN.buffer
         self._protocol, self._now = protocol, now
         self._unsent = bytearray()
         self._begun = self._reading = self._closing = self._ended = False
@@ -198,7 +208,7 @@ class Transport(asyncio.Transport):
 
     def _read(self) -> None:
         try:
-            size, notes, _, _ = self._receive(_BUFFERS, _ROOM_BYTES)
+            size, notes, _, _ = self._receive((self._buffer,), _ROOM_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except (OSError, MemoryError) as error:
@@ -214,7 +224,7 @@ class Transport(asyncio.Transport):
             if 0 <= age_ns <= OLDEST_NS:
                 self.arrival = now_ns - age_ns, KERNEL if size < BUFFER_BYTES else BOUND
         try:
-            self._deliver(bytes(_BUFFER[:size]))
+            self._deliver(bytes(self._buffer[:size]))
         except Exception as error:  # noqa: BLE001 - the protocol's state is unknown
             self._end(error)
 

@@ -5,6 +5,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -284,6 +285,21 @@ def test_what_the_socket_does_not_take_is_sent_later(loop: Callable[[], asyncio.
         return bytes(taken)
 
     assert on(loop, main()) == message + b"end"
+
+
+def test_connections_of_two_threads_do_not_mix() -> None:
+    """Each of two loops, in a thread of its own, reads megabytes of one letter."""
+    megabytes = 8
+
+    async def read(letter: bytes) -> set[int]:
+        async with open_transport() as (told, _, server):
+            sending = asyncio.to_thread(server.sendall, letter * (megabytes << 20))
+            await asyncio.gather(sending, told.received(megabytes << 20))
+            return set(told.data)
+
+    with ThreadPoolExecutor() as threads:
+        seen = list(threads.map(lambda letter: asyncio.run(read(letter)), (b"a", b"b")))
+    assert seen == [{ord("a")}, {ord("b")}]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
