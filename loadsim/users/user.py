@@ -129,8 +129,9 @@ class User:
         if arrival is None or arrival[0] < since:  # the latter after the wall clock was set
             self._unstated |= arrival is None
             arrival = self.now(), LOOP
-        answered_ns, self._clock = arrival
-        self.mail.answered_ns = answered_ns
+        answered_ns = arrival[0]
+        if answered_ns >= self.mail.answered_ns:  # else it was read after one that came later, on another connection
+            self.mail.answered_ns, self._clock = arrival
         self._waits.append((since - own_ns, answered_ns))
         self._own_ns += own_ns
         try:
