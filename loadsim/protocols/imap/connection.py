@@ -264,7 +264,8 @@ class Connection(asyncio.Protocol):
         command.sent_bytes += len(data)
         now_ns = self.observer.now()
         self._transport.write(data)
-        command.own_ns += max(0, now_ns - self._arrival[0])  # since the server asked for it
+        # Since the server asked for it; if the wall clock was set, it may seem to have asked before it got the command.
+        command.own_ns += now_ns - max(self._arrival[0], command.since_ns + command.own_ns)
         self.observer.lines.append(now_ns)
         self.observer.lines.append(unseen(len(data)))
 

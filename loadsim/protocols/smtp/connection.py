@@ -114,8 +114,9 @@ class SmtpConnection(asyncio.Protocol):
         self._said, data = pieces, b"".join(pieces)
         size_bytes, now_ns = len(data), self.observer.now()
         self._transport.write(data)
-        self._pending[0].sent_bytes += size_bytes
-        self._pending[0].own_ns += max(0, now_ns - self._arrival[0])
+        pending = self._pending[0]
+        pending.sent_bytes += size_bytes
+        pending.own_ns += now_ns - max(self._arrival[0], pending.since_ns + pending.own_ns)  # see `imap.connection`
         self.observer.lines.append(now_ns)
         self.observer.lines.append(unseen(size_bytes))
         return await self._end_of(self._wait_for_replies())

@@ -5,6 +5,7 @@ import socket
 import time
 from contextlib import closing
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 from loopback import connected, there
@@ -117,6 +118,37 @@ async def test_the_time_in_which_the_server_waits_for_the_rest_is_ours(drive: st
         await wait
         (ended,) = ear.ended
         assert 0 < ended.own_ns <= rest_ns - asked_ns
+        made.abort()
+
+
+@pytest.mark.parametrize("drive", ["imap", "smtp"])
+async def test_the_time_that_is_ours_lies_within_the_command(drive: str) -> None:
+    """The wall clock is put forward by 10 s before the server's question is read: it seems to have come long before."""
+    client, server = connected()
+    ear = Ear()
+    made: Any = {"imap": imap, "smtp": smtp}[drive](ear)
+    with closing(server):
+        server.setblocking(False)
+        Transport(client, made, ear.now).begin()
+        if drive == "imap":
+            waits: list[Any] = [made.send("APPEND", Literal(b"mail"))]
+            ask, end = b"+ go on\r\n", b"t1 OK\r\n"
+        else:
+            waits = [asyncio.create_task(made.send(DATA))]
+            ask, end = b"354 go on\r\n", b"250 fine\r\n"
+        await asked(server)
+        server.send(ask)
+        there(client, len(ask))
+        ahead_ns = time.time_ns() + 10 * 10**9
+        with patch.object(time, "time_ns", lambda: ahead_ns):
+            if drive == "smtp":
+                await waits[0]
+                waits.append(asyncio.create_task(made.go_on(b"mail\r\n.\r\n")))
+            await asked(server)
+        server.send(end)
+        await asyncio.gather(*waits)
+        (ended,) = ear.ended
+        assert ended.since_ns + ended.own_ns <= ended.arrival[0]
         made.abort()
 
 
