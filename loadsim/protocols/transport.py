@@ -19,6 +19,10 @@ The announcement arrived at 4 (`KERNEL`), the answer at 4 or before (`BOUND`); w
 A read that fills the buffer may have left bytes behind, and one that ends inside a TLS record holds bytes that are not
 decrypted yet: what is read ends before the last byte, so its time is a bound, too.
 
+Segments overtake one that is lost, and the read that gets it, sent again, has the note of one behind it, which came
+earlier. The loop's time counts if the kernel counted such segments (`tcpi_rcv_ooopack`) since they were last looked at,
+or if the note is of before the last read, which would have had the bytes.
+
 The kernel begins to take notes some milliseconds after the first socket of the machine asked for them, and has none for
 bytes that came before. So the first socket here is kept open, and each asks before it connects.
 """
@@ -41,6 +45,9 @@ from loadsim.model.records import BOUND, KERNEL, LOOP, Arrival
 OLDEST_NS = 60 * 10**9
 """The largest age of received bytes that is believed."""
 
+RECENT_NS = 1_000_000
+"""Bytes of at most this age are not looked at further: nothing can be wrong by more."""
+
 UNDISTURBED_NS = 50_000
 """If reading two clocks takes longer, something came between, and they are read again."""
 
@@ -51,6 +58,9 @@ _SO_TIMESTAMPNS = 35 if sys.platform == "linux" else None
 """Of Linux's asm-generic/socket.h; Python's `socket` has no name for it."""
 
 _timespec = struct.Struct("@qq")
+_OVERTAKING = slice(224, 228)
+"""The place of `tcpi_rcv_ooopack` in Linux's `struct tcp_info`, since 5.4."""
+
 _ROOM_BYTES = socket.CMSG_SPACE(_timespec.size)
 _RECORD_HEADER_BYTES = 5
 _KEPT: list[socket.socket] = []
@@ -96,6 +106,8 @@ class Transport(asyncio.Transport):
         self._receive = sock.recvmsg_into
         self._buffer = _OWN.buffer
         self._protocol, self._now = protocol, now
+        self._overtaking = bytes(4)  # how many segments had overtaken others when last looked at
+        self._emptied_ns = 0  # the last read, if nothing was left then
         self._unsent = bytearray()
         self._begun = self._reading = self._closing = self._ended = False
         self._tls: _Tls | None = None
@@ -221,12 +233,20 @@ class Transport(asyncio.Transport):
         if notes:
             seconds, nanoseconds = _timespec.unpack(notes[0][2])  # nothing else was asked for
             age_ns = wall_ns - seconds * 1_000_000_000 - nanoseconds
-            if 0 <= age_ns <= OLDEST_NS:
+            if 0 <= age_ns <= OLDEST_NS and (age_ns <= RECENT_NS or not self._were_overtaken(now_ns - age_ns)):
                 self.arrival = now_ns - age_ns, KERNEL if size < BUFFER_BYTES else BOUND
+        self._emptied_ns = now_ns if size < BUFFER_BYTES else 0
         try:
             self._deliver(bytes(self._buffer[:size]))
         except Exception as error:  # noqa: BLE001 - the protocol's state is unknown
             self._end(error)
+
+    def _were_overtaken(self, noted_ns: int) -> bool:
+        """Return whether bytes may have come after others that are behind them."""
+        before = self._overtaking
+        info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _OVERTAKING.stop)
+        self._overtaking = info[_OVERTAKING].ljust(4, b"\0")
+        return before != self._overtaking or noted_ns < self._emptied_ns
 
     def _deliver(self, data: bytes) -> None:
         if not data and self._handshake is not None:

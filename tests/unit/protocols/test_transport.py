@@ -1,8 +1,11 @@
 """The transport on loopback: what it delivers, when that arrived, how it ends; asyncio's own is the oracle."""
 
 import asyncio
+import json
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from imap_script import certificate
 from loopback import PATIENCE_S, connected, there
+from paths import SUPPORT
 
 from loadsim.model.records import BOUND, KERNEL, LOOP, Arrival
 from loadsim.protocols import transport as transports
@@ -285,6 +289,19 @@ def test_what_the_socket_does_not_take_is_sent_later(loop: Callable[[], asyncio.
         return bytes(taken)
 
     assert on(loop, main()) == message + b"end"
+
+
+@pytest.mark.system
+def test_an_answer_whose_segments_overtook_each_other_has_no_note() -> None:
+    """In order; the last one first; the middle one last, after a read, as if it had been lost and was sent again."""
+    words = ["unshare", "--net", sys.executable, str(SUPPORT / "overtaking.py")]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    first, second, third = "* 1 EXISTS\r\n", "* 2 EXISTS\r\n", "a1 OK\r\n"
+    assert json.loads(ended.stdout) == [
+        [[first + second + third, KERNEL]],
+        [[first + second + third, LOOP]],
+        [[first, LOOP], [second + third, LOOP]],
+    ]
 
 
 def test_connections_of_two_threads_do_not_mix() -> None:
