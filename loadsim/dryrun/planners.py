@@ -81,7 +81,7 @@ def plan_in_processes(workload: Workload, processes: int, progress: Progress | N
         return [pickle.loads(planner.receive()) for planner in planners]  # noqa: S301 - our own process
 
 
-class Others:
+class OtherPlanners:
     """The other planners, as one of them sees them (`rounds.Peers`)."""
 
     def __init__(self, pipe: Connection, count: int) -> None:
@@ -103,7 +103,7 @@ def main() -> int:
         scenario, number, processes = pickle.loads(pipe.recv_bytes())  # noqa: S301
         with uncollected():
             users = range(1 + number, scenario.users + 1, processes)
-            planned = plan_users(Workload(scenario), users, Others(pipe, processes - 1))
+            planned = plan_users(Workload(scenario), users, OtherPlanners(pipe, processes - 1))
             pipe.send_bytes(pickle.dumps(planned))
     except (EOFError, OSError):  # the parent process has exited, or needs no plan any more
         return 1

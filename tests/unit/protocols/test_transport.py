@@ -291,7 +291,7 @@ def test_what_the_socket_does_not_take_is_sent_later(loop: Callable[[], asyncio.
     assert on(loop, main()) == message + b"end"
 
 
-@pytest.mark.system
+@pytest.mark.nightly(part="hosts")
 def test_an_answer_whose_segments_overtook_each_other_has_no_note() -> None:
     """In order; the last one first; the middle one last, after a read, as if it had been lost and was sent again."""
     words = ["unshare", "--net", sys.executable, str(SUPPORT / "overtaking.py")]

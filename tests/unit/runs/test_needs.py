@@ -124,8 +124,8 @@ def test_a_machine_leaves_half_of_its_cores_to_a_server_of_its_own(tmp_path: Pat
     logs = tmp_path / "not" / "yet"
     remote = resources_for(workload().scenario, 1000, logs)
     here = resources_for(workload("server={imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}").scenario, 1000, logs)
-    assert remote.tasks_per_s == 250.0 * remote.cores
-    assert here.tasks_per_s == 250.0 * max(1, here.cores // 2)
+    assert remote.tasks_per_s == 600.0 * remote.cores
+    assert here.tasks_per_s == 600.0 * max(1, here.cores // 2)
     assert remote.disk_free_bytes > 0
     assert not logs.exists()
     assert 0 < remote.memory_available_bytes <= remote.memory_bytes
