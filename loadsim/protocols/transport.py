@@ -57,7 +57,7 @@ BUFFER_BYTES = 1 << 18
 _SO_TIMESTAMPNS = 35 if sys.platform == "linux" else None
 """Of Linux's asm-generic/socket.h; Python's `socket` has no name for it."""
 
-_timespec = struct.Struct("@qq")
+_timespec = struct.Struct("@ll")
 _OVERTAKING = slice(224, 228)
 """The place of `tcpi_rcv_ooopack` in Linux's `struct tcp_info`, since 5.4."""
 
@@ -173,7 +173,7 @@ class Transport(asyncio.Transport):
         return len(self._unsent)
 
     def close(self) -> None:
-        """Send what is left and TLS's close_notify, then close. Nothing more is read."""
+        """Send what is left and TLS's close_notify, then close. Nothing more is read: bytes unread cause a reset."""
         if self._closing:
             return
         self.pause_reading()

@@ -99,6 +99,7 @@ class User:
         self._waits: list[tuple[int, int]] = []  # each command's first byte and its answer's last
         self._own_ns = 0  # of these, the server was waiting for us
         self._unstated = False  # a command's driver has not said when its answer arrived
+        self._states_arrivals = False  # the driver does, for some command at least
         self._clock = LOOP  # that of the last answer
         self._free_ns = 0  # the end of the last task, or of the time without a session
         self._ended = Ended(0, "ok", ON_TIME, talked=False)  # the last step
@@ -126,6 +127,7 @@ class User:
     ) -> None:
         self._moved_bytes += sent_bytes + received_bytes
         since += own_ns
+        self._states_arrivals |= arrival is not None
         if arrival is None or arrival[0] < since:  # the latter after the wall clock was set
             self._unstated |= arrival is None
             arrival = self.now(), LOOP
@@ -474,7 +476,7 @@ class User:
                 self.host.failed(self, IDLE, self._broken)
             self._free_ns = ended_ns or 0
             late_ns = (busy_ns, down_ns, generator_ns)
-            clock = NO_CLOCK if ended_ns is None else self._clock if self.mail.answered_ns == ended_ns else LOOP
+            clock = NO_CLOCK if ended_ns is None else self._clock_of(task, ended_ns)
             instants, parts = (due_ns, started_ns, ended_ns), (between_ns, generator_ns - earlier_ns)
             self._record(task.name, instants, outcome, error, late_ns, parts, self._moved_bytes, clock)
             self.mail.compare_shown()
@@ -483,9 +485,19 @@ class User:
             self._ended = Ended(ended, outcome, late_ns, self._moved_bytes > 0)
         return result
 
+    def _is_reported(self, task: tasks.Task) -> bool:
+        """Return whether everything that a task waits for is reported as a command with its arrival."""
+        return self._states_arrivals and not self._unstated and task.name not in self.host.plugin_tasks
+
+    def _clock_of(self, task: tasks.Task, ended_ns: int) -> str:
+        """Return which of `CLOCKS` tells the end of a task; none if it asked the server nothing."""
+        if not self._waits and self._is_reported(task):
+            return NO_CLOCK
+        return self._clock if self.mail.answered_ns == ended_ns else LOOP
+
     def _between_ns(self, task: tasks.Task, began_ns: int, ended_ns: int | None, composing_ns: int) -> int:
         """Return for how long the server waited for us in a task that has ended."""
-        if not self._waits or self._unstated or task.name in self.host.plugin_tasks:
+        if not self._waits or not self._is_reported(task):
             return composing_ns
         between_ns = self._own_ns + time_between(self._waits, began_ns, ended_ns)
         return between_ns if ended_ns is None else min(between_ns, ended_ns - began_ns)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import DriverRecords
 from loadsim.model.figures import Lateness
-from loadsim.model.records import BOUND, CLOCKS, KERNEL
+from loadsim.model.records import BOUND, CLOCKS, KERNEL, LOOP
 from loadsim.model.terms import Window
 from loadsim.statistics.nearest_rank import rank
 from loadsim.timinglog.columns import Columns
@@ -58,7 +58,7 @@ def timing_of(drivers: Iterable[DriverRecords]) -> dict[str, float | None]:
     """Return `GeneratorFigures`' shares of clocks, and of the time between commands; all None without hits."""
     planned = [task for driver in drivers for name, task in driver.tasks.items() if name not in LEFT_OUT and task.hits]
     by_clock = sum((task.by_clock for task in planned), np.zeros(len(CLOCK), np.int64))
-    loop_shares = [(task.hits - int(task.by_clock[NOTED].sum())) / task.hits for task in planned]
+    loop_shares = [float(task.by_clock[CLOCK[LOOP]]) / task.hits for task in planned]
     between_s = sum(task.between_s for task in planned)
     time_s = between_s + sum(task.service_s for task in planned)
     return {

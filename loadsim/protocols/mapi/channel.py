@@ -212,7 +212,7 @@ class HttpChannel:
         finally:
             if outcome != "ok":
                 self._drop(made)
-            self.observer.command(CONNECT, since, outcome, 0, 0)
+            self.observer.command(CONNECT, since, outcome, 0, 0, (self.observer.now(), LOOP))
         if not made.is_open:  # `close` was called meanwhile
             made.close()
             raise ServerLost("closed")

@@ -14,7 +14,7 @@ from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import ALL_TASKS, Account, Session
-from loadsim.model.records import KERNEL, LOOP, Arrival
+from loadsim.model.records import KERNEL, LOOP, NO_CLOCK, Arrival
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.scenario.workload import PROCESS_INBOX, Workload
 from loadsim.users.activities import Step
@@ -131,6 +131,14 @@ class PartlyStamped(Stamped):
         return None if name == "IMAP UID FETCH" else super()._arrival(name)
 
 
+class Unasked(Stamped):
+    """READ asks the server nothing."""
+
+    def command(self, name: str, *report: Any) -> None:
+        if name not in ("IMAP UID FETCH", "IMAP UID STORE"):
+            super().command(name, *report)
+
+
 class WronglyStamped(Stamped):
     """The wall clock was set back while the command was under way: its answer came before it was sent."""
 
@@ -154,6 +162,7 @@ class Overtaken(Stamped):
         (Stamped, 0, 2 * 3, 3 * 497, KERNEL),
         (Stamped, OWN_NS, 2 * 3 + 3 * 20, 3 * 477, KERNEL),
         (PartlyStamped, OWN_NS, 0, 2 * 500 + 497, KERNEL),
+        (Unasked, 0, 0, 3 * 500, NO_CLOCK),
         (WronglyStamped, 0, 0, 3 * 500, LOOP),
         (Overtaken, 0, 2 * 3, 3 * 497, KERNEL),
     ],
