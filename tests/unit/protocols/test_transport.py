@@ -381,3 +381,17 @@ def test_bytes_behind_the_handshake_are_not_lost(
         return told.data, error
 
     assert on(loop, main()) == (b"220 ready\r\n", None)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_protocol_that_fails_ends_its_connection_with_its_error(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> Exception | None:
+        async with open_transport() as (told, _, server):
+            with patch.object(told, "data_received", side_effect=ZeroDivisionError):
+                server.send(b"x")
+                async with asyncio.timeout(PATIENCE_S):
+                    return await told.lost
+
+    assert isinstance(on(loop, main()), ZeroDivisionError)
