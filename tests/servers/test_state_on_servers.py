@@ -5,6 +5,7 @@ from __future__ import annotations
 import imaplib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -49,6 +50,17 @@ def numbered(pattern: bytes) -> Callable[[], Rewrites]:
     return lines(pattern, lambda _: b"%d" % next(number))
 
 
+def once_longer(pattern: bytes) -> Callable[[], Rewrites]:
+    """The second match of a text is longer."""
+    times = Counter[bytes]()
+
+    def instead(found: re.Match[bytes]) -> bytes:
+        times[found[0]] += 1
+        return found[0] + b"x" * (times[found[0]] == 2)
+
+    return lines(pattern, instead)
+
+
 def once(pattern: bytes, instead: bytes) -> Callable[[], Rewrites]:
     """Only the first match is another."""
     first = count()
@@ -85,7 +97,7 @@ LIES: Sequence[tuple[str, Callable[[], Rewrites]]] = [
     ("expunge-out-of-turn", lines(rb"\S+ OK .*Store completed.*\r\n", lambda found: found[0] + b"* 1 EXPUNGE\r\n")),
     ("fetch-without-data", lines(rb"\* \d+ FETCH .*BODYSTRUCTURE.*\r\n", lambda _: b"")),
     ("flags-lost", lines(rb"(FETCH \(.*)\\Seen", lambda found: found[1])),
-    ("message-changed", numbered(rb'(?<="<c)\d+(?=\.\d+\.check-)')),  # each time that its Message-ID is listed
+    ("message-changed", once_longer(rb'"<c\d+\.\d+\.check-')),  # its Message-ID, the second time that it is listed
     ("message-not-arrived", lines(rb"(COPYUID \d+ \d+ )\d+", lambda found: found[1] + b"4711")),
     ("number-out-of-range", lines(rb"\* \d+ EXPUNGE", lambda _: b"* 4711 EXPUNGE")),
     (
