@@ -375,7 +375,8 @@ async def log_off(user: UserMail, _: None) -> None:
         headers: Sequence[Header] = ()
         try:
             headers = await mail.headers(folder, newest)
-            user.stored.look(folder, headers, newest, mail.messages, map(user.inbox.known, headers), mail.keeps)
+            known = map(user.inbox.known, headers) if folder == INBOX else ()
+            user.stored.look(folder, headers, newest, mail.messages, known, mail.keeps)
         except ServerRefused as failure:
             lack = lack or failure
         own = [header for header in headers if header.tag] if newest is None else []

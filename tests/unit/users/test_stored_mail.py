@@ -278,7 +278,7 @@ def test_a_message_is_listed_as_it_was_stored(folder: str, found: Header, kind: 
     known = header("a", Flag.ANSWERED, Flag.SEEN, Flag.FORWARDED)
     stored.mail.put(folder, "a", known)
     with nullcontext() if kind == "" else pytest.raises(ServerRefused, match=kind):
-        stored.mail.look(folder, [found], 1, 1, [known._replace(ref=found.ref)])
+        stored.mail.look(folder, [found], 1, 1, [known._replace(ref=found.ref)] if folder == INBOX else ())
     assert stored.missing == (["a"] if kind else [])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import INITIAL, MessageTag, answer_id
 from loadsim.model.ports import ALL_TASKS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part
-from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox
+from loadsim.protocols.in_memory import NO_FLAGS, InMemoryDriver, InMemoryMailbox
 from loadsim.scenario.workload import PROCESS_INBOX, Workload
 from loadsim.users.activities import process_inbox
 from loadsim.users.inbox import MOST_ANNOUNCEMENTS, Inbox, Unread
@@ -508,3 +509,40 @@ def test_truncated_initial_mail_of_stated_size_is_named(tmp_path: Path) -> None:
     browsed = live(sized, tmp_path, wrap=halve).tasks("BROWSE")
     assert browsed and all(task["outcome"] == "refused" for task in browsed)
     assert all(task["outcome"] == "ok" for task in live(sized, tmp_path).tasks("BROWSE"))
+
+
+class _Forgetting(InMemoryMailbox):
+    """Stores messages without their flags."""
+
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        return await super().append(folder, message)
+
+    async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> Sequence[Any]:
+        copied = await super()._copy(command, refs, folder)
+        for message in [*self.folder(folder).messages.values()][-len(copied) :]:
+            assert message is not None
+            message.flags = NO_FLAGS
+        return copied
+
+
+@pytest.mark.parametrize(
+    ("rows", "event"),
+    [
+        ({"new_mail": {"per_day": 4}}, "saved"),
+        ({"after_reading": {"move": 1}}, "moved"),
+        ({"after_reading": {"copy": 1}}, "copied"),
+        ({"after_reading": {"delete": 1}}, "deleted"),
+    ],
+)
+def test_flags_lost_in_a_folder_are_noticed_at_log_off(tmp_path: Path, rows: dict[str, Any], event: str) -> None:
+    """No other task lists these folders."""
+
+    def forget(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.mailbox_type = _Forgetting
+        return driver
+
+    profile = quiet(process_inbox={"per_day": 4}, start_state={"inbox": 12}, **rows)
+    lived = live(scenario_of(tmp_path, (profile, 3)), tmp_path, wrap=forget)
+    lost, stored = ([(mail["message"], mail["user"]) for mail in lived.mails(name)] for name in ("missing", event))
+    assert lost and sorted(lost) == sorted(stored)
+    assert {task["error"] for task in lived.tasks("LOGOFF")} == {"flags are not kept"}
