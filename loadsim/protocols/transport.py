@@ -5,8 +5,9 @@ then, a busy generator, or a neighbour on its core, would make the server look s
 each segment when it arrives (`SO_TIMESTAMPNS`, socket(7)), and hands the note over with the bytes.
 
 The note is a time of the wall clock, which may be set at any moment, while a run counts on the monotonic clock. So only
-the age of the bytes is used: the wall clock now, minus the note. It is taken at each read, and no offset is kept. An
-age that is negative or above `OLDEST_NS` betrays a clock that was set: the loop's time counts instead.
+the age of the bytes is used: the wall clock now, minus the note. It is taken at each read, and no offset is kept. The
+monotonic clock is read after the wall clock, so that a pause in between makes an arrival late, never early. An age that
+is negative or above `OLDEST_NS` betrays a clock that was set: the loop's time counts instead.
 
 A read may hold several segments, but it has only the note of the last one, even if it takes only the bytes of the first
 (Linux joins waiting segments). So the note is exact for an answer that ends with the read's last byte. For one that
@@ -226,16 +227,16 @@ class Transport(asyncio.Transport):
         except (OSError, MemoryError) as error:
             self._end(error)
             return
-        now_ns, wall_ns = self._now(), time.time_ns()
-        if self._now() - now_ns > UNDISTURBED_NS:
-            now_ns, wall_ns = self._now(), time.time_ns()
+        read_ns, wall_ns, now_ns = self._now(), time.time_ns(), self._now()
+        if now_ns - read_ns > UNDISTURBED_NS:
+            wall_ns, now_ns = time.time_ns(), self._now()
         self.arrival = now_ns, LOOP
         if notes:
             seconds, nanoseconds = _timespec.unpack(notes[0][2])  # nothing else was asked for
             age_ns = wall_ns - seconds * 1_000_000_000 - nanoseconds
             if 0 <= age_ns <= OLDEST_NS and (age_ns <= RECENT_NS or not self._were_overtaken(now_ns - age_ns)):
                 self.arrival = now_ns - age_ns, KERNEL if size < BUFFER_BYTES else BOUND
-        self._emptied_ns = now_ns if size < BUFFER_BYTES else 0
+        self._emptied_ns = read_ns if size < BUFFER_BYTES else 0
         try:
             self._deliver(bytes(self._buffer[:size]))
         except Exception as error:  # noqa: BLE001 - the protocol's state is unknown

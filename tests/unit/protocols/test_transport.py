@@ -70,10 +70,12 @@ def on(loop: Callable[[], asyncio.AbstractEventLoop], main: Coroutine[Any, Any, 
 
 
 @asynccontextmanager
-async def open_transport() -> AsyncIterator[tuple[Told, Transport, socket.socket]]:
+async def open_transport(
+    now: Callable[[], int] = time.monotonic_ns,
+) -> AsyncIterator[tuple[Told, Transport, socket.socket]]:
     client, server = connected()
     told = Told()
-    transport = Transport(client, told, time.monotonic_ns)
+    transport = Transport(client, told, now)
     transport.begin()
     with closing(server):
         yield told, transport, server
@@ -117,6 +119,35 @@ def test_a_wall_clock_that_was_set_is_not_believed(off_ns: int, clock: str) -> N
     at_ns, found = on(asyncio.SelectorEventLoop, main())
     assert found == clock
     assert began_ns - 50_000 <= at_ns <= time.monotonic_ns()
+
+
+DISTURBANCE_NS = OLDEST_NS // 3
+
+
+@given(disturbed=st.sets(st.integers(0, 4), max_size=2))
+def test_disturbed_readings_of_the_clocks_make_no_arrival_early(disturbed: set[int]) -> None:
+    """Something comes before one or two of the readings. One alone does not make the arrival late, either."""
+    readings, lost_ns = 0, 0
+
+    def disturb() -> int:
+        nonlocal readings, lost_ns
+        lost_ns += DISTURBANCE_NS * (readings in disturbed)
+        readings += 1
+        return lost_ns
+
+    async def main() -> Arrival:
+        async with open_transport(lambda: time.monotonic_ns() + disturb()) as (told, _, server):
+            wall = lambda: time.clock_gettime_ns(time.CLOCK_REALTIME) + disturb()  # noqa: E731
+            with patch.object(transports.time, "time_ns", wall):
+                server.send(b"x")
+                await told.received(1)
+            return told.pieces[0][1]
+
+    began_ns = time.monotonic_ns()
+    at_ns, clock = on(asyncio.SelectorEventLoop, main())
+    assert clock == KERNEL
+    assert began_ns <= at_ns
+    assert at_ns <= time.monotonic_ns() or len(disturbed) == 2
 
 
 def test_a_read_that_fills_the_buffer_is_a_bound() -> None:
