@@ -165,9 +165,14 @@ class SmtpConnection(asyncio.Protocol):
         self._fail(ServerLost("closed"))
 
     async def wait_closed(self) -> None:
+        """Wait until the socket is closed. After QUIT, this is a wait for the server, and reported."""
         if self in self.open_connections:
+            since_ns = self.observer.now()
             self._closed = self._closed or self._loop.create_future()
             await asyncio.shield(self._closed)
+            if self._leaving:
+                outcome = "ok" if self.failure is None else self.failure.outcome
+                self.observer.command("SMTP QUIT", since_ns, outcome, 0, 0, (self.observer.now(), LOOP))
 
     # --- out ---
 

@@ -89,6 +89,7 @@ def test_a_message_takes_two_packets(loop: str) -> None:
         ("SMTP RCPT", "ok"),
         ("SMTP RCPT", "ok"),
         ("SMTP DATA", "ok"),
+        ("SMTP QUIT", "ok"),  # as `close` waits for it
     ]
     assert sum(sent for _, _, sent, _ in observer.commands) == len(
         b"EHLO [127.0.0.1]\r\n" + FOR_TWO + STUFFED + b".\r\n"

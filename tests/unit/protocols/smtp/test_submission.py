@@ -172,7 +172,7 @@ async def test_users_authenticate_where_auth_is_offered(pipelines: bool, exclude
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
     assert len(handler.delivered) == 1
-    assert observer.names == ["CONNECT", "EHLO", "AUTH", "MAIL", "RCPT", "DATA"]
+    assert observer.names == ["CONNECT", "EHLO", "AUTH", "MAIL", "RCPT", "DATA", "QUIT"]
 
 
 async def test_without_auth_in_the_endpoint_users_do_not_authenticate(pipelines: bool) -> None:
@@ -226,7 +226,7 @@ async def test_mail_is_sent_over_tls(pipelines: bool, certificate: tuple[Path, s
         await submission.close()
     assert [content for _, _, content in handler.delivered] == [MESSAGE]
     secured = ["STARTTLS", "EHLO"] if tls == "starttls" else []
-    assert observer.names == ["CONNECT", "EHLO", *secured, "AUTH", "MAIL", "RCPT", "DATA"]
+    assert observer.names == ["CONNECT", "EHLO", *secured, "AUTH", "MAIL", "RCPT", "DATA", "QUIT"]
     gc.collect()
 
 
