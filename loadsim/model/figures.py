@@ -369,7 +369,8 @@ class GeneratorFigures:
     bound_share: float | None
     loop_share: float | None
     """Shares of the hits whose end the kernel noted; whose end came no later than noted; the largest share of any task
-    whose end the event loop noted when it got to it ([clocks](../explanation/measurement.md#clocks))."""
+    whose end the event loop noted when it got to it, 0 for one hit of 20 or more
+    ([clocks](../explanation/measurement.md#clocks))."""
     between_share: float | None
     """The generator's share of the hits' time, from their first byte to their last: its time between two commands."""
     lag_p50_ms: float | None

@@ -328,9 +328,14 @@ def timing_figures(tasks: Sequence[Row]) -> Figures:
     between_us = sum(us_of_ms(row["late_between_ms"]) for row in hits)
     return {
         **{f"{clock}_share": share(clocks[clock], len(hits)) for clock in ("kernel", "bound")},
-        "loop_share": max((sum(looped) / len(looped) for looped in by_task.values()), default=None),
+        "loop_share": max(map(loop_share, by_task.values()), default=None),
         "between_share": share(between_us, between_us + sum(us_of_ms(row["service_ms"]) for row in hits)),
     }
+
+
+def loop_share(looped: Sequence[bool]) -> float:
+    """Return a task's share of hits timed by the event loop; one of twenty or more does not count."""
+    return 0.0 if len(looped) >= 20 and sum(looped) == 1 else sum(looped) / len(looped)
 
 
 def generator_figures(

@@ -23,6 +23,9 @@ from loadsim.timinglog.records import CLOCK, NEVER
 LATENESS = ("busy", "down", "generator")
 """The causes of lateness: a busy user and a session that is down (both the server's fault), and the generator."""
 
+MANY = 20
+"""Of this many hits or more, the slowest is not the 95th percentile: one that the event loop timed does not count."""
+
 NOTED = [CLOCK[KERNEL], CLOCK[BOUND]]
 
 
@@ -58,12 +61,12 @@ def timing_of(drivers: Iterable[DriverRecords]) -> dict[str, float | None]:
     """Return `GeneratorFigures`' shares of clocks, and of the time between commands; all None without hits."""
     planned = [task for driver in drivers for name, task in driver.tasks.items() if name not in LEFT_OUT and task.hits]
     by_clock = sum((task.by_clock for task in planned), np.zeros(len(CLOCK), np.int64))
-    loop_shares = [float(task.by_clock[CLOCK[LOOP]]) / task.hits for task in planned]
+    looped = [(int(task.by_clock[CLOCK[LOOP]]), task.hits) for task in planned]
     between_s = sum(task.between_s for task in planned)
     time_s = between_s + sum(task.service_s for task in planned)
     return {
         **{f"{CLOCKS[code]}_share": float(by_clock[code] / by_clock.sum()) if planned else None for code in NOTED},
-        "loop_share": max(loop_shares, default=None),
+        "loop_share": max((hits / of if hits > 1 or of < MANY else 0.0 for hits, of in looped), default=None),
         "between_share": between_s / time_s if time_s else None,
     }
 

@@ -219,7 +219,9 @@ def test_the_lag_is_limited_as_lateness_if_the_kernel_timed_the_tasks(
     [
         ({"loop": 100}, (0, 0, 1), 5, "invalid"),
         ({"loop": 2, "kernel": 98}, (0.98, 0, 0.02), 5, "invalid"),
-        ({"loop": 1, "kernel": 97, "bound": 2}, (0.97, 0.02, 0.01), 50, "valid"),
+        ({"loop": 1, "kernel": 97, "bound": 2}, (0.97, 0.02, 0), 50, "valid"),
+        ({"loop": 1, "kernel": 19}, (0.95, 0, 0), 50, "valid"),
+        ({"loop": 1, "kernel": 18}, (18 / 19, 0, 1 / 19), 5, "invalid"),  # it may be the 95th percentile
         ({"kernel": 97, "bound": 3}, (0.97, 0.03, 0), 50, "degraded"),
     ],
 )
