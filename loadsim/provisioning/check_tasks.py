@@ -264,7 +264,8 @@ class TaskCheck(StandaloneControl):
     @property
     def _attached(self) -> str | None:
         """The kind of the profile's messages with an attachment; None if there is none, or none is loaded."""
-        kinds = (kind for kind, weight in self.user.profile.messages.items() if weight and KINDS[kind].attached)
+        weights = self.user.profile.messages or dict.fromkeys(KINDS, 1)
+        kinds = (kind for kind, weight in weights.items() if weight and KINDS[kind].attached)
         return next(kinds, None) if self.planned & {"LOAD ATTACHMENT", "FORWARD"} else None
 
     # --- the engine's plan --------------------------------------------------------------------------------------------

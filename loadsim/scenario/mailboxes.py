@@ -116,6 +116,8 @@ def _table(value: dict[Any, Any]) -> SizeTable:
     return SizeTable(tuple(sizes), tuple(shares[size] for size in sizes))
 
 
+MessageSizes = Annotated[Sizes, Reads(_sizes, "mapping")]
+
 _Messages = Annotated[int, whole(0, MOST_MESSAGES)]
 
 
@@ -144,7 +146,7 @@ class MailboxSection:
     """Most folders in each folder, and on the top level; at most 10 levels. Default: all on the top level."""
     messages_per_folder: _PerFolder | None = None
     """Messages in each of these folders, or a distribution to draw from per user and folder. Default: the profile's."""
-    sizes: Annotated[Sizes, Reads(_sizes, "mapping")] | None = None
+    sizes: MessageSizes | None = None
     """Sizes of these messages, 1K to 256M: shares by size, such as `{2K: 50%, 1M: 50%}`, or lognormal, `{median, mean,
     max}`. Default: the profile's kinds."""
     age_days: Annotated[int, whole(1, MOST_DAYS)] | None = None

@@ -39,6 +39,7 @@ from loadsim.files import real_path
 from loadsim.model.ports import ALL_TASKS
 from loadsim.model.records import SPANS
 from loadsim.scenario.distribution import CountDistribution, DurationDistribution, SizeDistribution
+from loadsim.scenario.mailboxes import MessageSizes
 
 KINDS = ("ups1K", "ups2K", "ups4K", "ups10Kat", "upsBMobj", "upsWDatt", "upsXLatt", "upsXLobj")
 """The message kinds in the order of Compaq 1997, Table 1, which draws follow."""
@@ -251,10 +252,13 @@ class Profile:
     """Outcomes of reading a new message, which are exclusive."""
     after_browsing: Outcomes = field(default_factory=Outcomes)
     """Outcomes of reading an old message, likewise exclusive."""
-    messages: Annotated[dict[str, float], Reads(_weights_of_kinds, "mapping")]
+    messages: Annotated[dict[str, float], Reads(_weights_of_kinds, "mapping")] | None = None
     """Weights of the kinds of messages: texts of 1, 2, 4 KiB (`ups1K`, `ups2K`, `ups4K`), or of 1 KiB with an
     attachment of 10 KiB (`ups10Kat`), of Word or Excel (`upsWDatt`, `upsXLatt`), an embedded bitmap or Excel object
-    (`upsBMobj`, `upsXLobj`)."""
+    (`upsBMobj`, `upsXLobj`); this or `message_sizes`."""
+    message_sizes: MessageSizes | None = None
+    """Sizes of new messages, as in a scenario's `mailbox.sizes`; this or `messages`. Above 8 KiB, most of a message
+    is an attachment."""
     lists: ListRule
     """Distribution lists."""
     schedule: Schedule
@@ -263,6 +267,12 @@ class Profile:
     """Tasks of plug-ins, `{NAME: {per_day: 10}}`."""
     calculated: Calculated | None = None
     """Published load, which `loadsim plan` compares with its own."""
+
+    def __post_init__(self) -> None:
+        if self.messages is None and self.message_sizes is None:
+            raise mismatch("messages or message_sizes", "neither", at=("messages",))
+        if self.messages is not None and self.message_sizes is not None:
+            raise mismatch("either messages or message_sizes", "both", at=("message_sizes",))
 
 
 # --- files ------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ scenario always has the same messages."""
 
 _DAY_US = 24 * 3600 * 1_000_000
 SIZED = "sized"
-"""The kind of messages whose sizes `mailbox.sizes` states."""
+"""The kind of messages made to a size, by the profile's `message_sizes` or the scenario's `mailbox.sizes`."""
 
 
 class Activity(NamedTuple):
@@ -128,8 +128,8 @@ class Addressing(NamedTuple):
 class Initial(NamedTuple):
     """A start-state message; `sender` is the user in its From, `kind` the kind of message.
 
-    If the scenario states sizes, `size_bytes` is its total size, and its kind is `SIZED`. If the scenario states its
-    age, `sent_us` is its date.
+    If sizes are stated, `size_bytes` is its total size, and its kind is `SIZED`. If the scenario states its age,
+    `sent_us` is its date.
     """
 
     id: str
@@ -176,6 +176,7 @@ class Workload:
         return {
             key: (tuple(profile.messages), tuple(accumulate(profile.messages.values())))
             for key, profile in profiles.items()
+            if profile.messages is not None
         }
 
     def profile(self, user: int) -> Profile:
@@ -204,9 +205,13 @@ class Workload:
         rates_per_s = self._rates_per_s[id(self.profile(user))]
         return UsersPlan(self.seed, user, rates_per_s, end_us, self._day_and_night_us, self._shape)
 
-    def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> str:
+    def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> tuple[str, int | None]:
+        """Draw the kind of a message; of a `SIZED` one, also the total size in bytes."""
+        u = draw(self.seed, user, stream, index)
+        if profile.message_sizes is not None:
+            return SIZED, profile.message_sizes.at(u)
         kinds, cumulative = self._kinds[id(profile)]
-        return kinds[weighted(draw(self.seed, user, stream, index), cumulative)]
+        return kinds[weighted(u, cumulative)], None
 
     def addressing(self, user: int, profile: Profile, stream: str, index: int | str) -> Addressing:
         """Draw the recipients of a new message, or of a forward, which is addressed like one.
@@ -302,9 +307,9 @@ class Workload:
         other = 1 + pick(draw(self.seed, user, "initial.sender", address), self.start_population - 1)
         seen = folder != INBOX or index < self._counts(user)[INBOX] - self.initially_unread(user)
         stated = self.scenario.mailbox
-        size_bytes = sent_us = None
+        sent_us = None
         if stated.sizes is None:
-            kind = self.message_kind(user, self.profile(user), "initial.kind", address)
+            kind, size_bytes = self.message_kind(user, self.profile(user), "initial.kind", address)
         else:
             kind, size_bytes = SIZED, stated.sizes.at(draw(self.seed, user, "initial.size", address))
         if stated.age_days is not None:
@@ -330,7 +335,8 @@ class Workload:
             line = f"{activity.due_us} {activity.kind} {activity.number}"
             if activity.kind == NEW_MAIL:
                 to = self.addressing(user, profile, NEW_MAIL, activity.number)
-                kind = self.message_kind(user, profile, "new.kind", activity.number)
+                kind, size_bytes = self.message_kind(user, profile, "new.kind", activity.number)
+                kind = kind if size_bytes is None else f"{kind} {size_bytes}"
                 line += f" {kind} {' '.join(map(str, to.users))} {to.list_index}"
             yield line
 
@@ -356,8 +362,9 @@ class Workload:
 
     def user_start_state(self, user: int) -> str:
         """Return a text that, with seed, population and `mailbox`, determines the start state of one mailbox."""
-        counts = self.start_state(user) if self.scenario.mailbox == PROFILES else self.profile(user).start_state
-        return f"{counts} {self.profile(user).messages}"
+        profile = self.profile(user)
+        counts = self.start_state(user) if self.scenario.mailbox == PROFILES else profile.start_state
+        return f"{counts} {profile.message_sizes.document() if profile.message_sizes else profile.messages}"
 
 
 def may_be_made(folder: str) -> bool:

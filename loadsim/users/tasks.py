@@ -165,8 +165,8 @@ async def _back(user: UserMail) -> None:
 
 def compose_new(user: UserMail, index: int) -> Outgoing:
     to = user.workload.addressing(user.number, user.profile, NEW_MAIL, index)
-    kind = user.workload.message_kind(user.number, user.profile, "new.kind", index)
-    return _compose(user, new_mail_id(user.number, index), kind, to)
+    kind, size_bytes = user.workload.message_kind(user.number, user.profile, "new.kind", index)
+    return _compose(user, new_mail_id(user.number, index), kind, to, size_bytes=size_bytes)
 
 
 def compose_reply(user: UserMail, about: Read) -> Outgoing:
@@ -230,6 +230,7 @@ def _compose(
     answered: Answered | None = None,
     attachment: Attachment | None = None,
     answers: tuple[Header, Flag] | None = None,
+    size_bytes: int | None = None,
 ) -> Outgoing:
     addresses = user.workload.addresses(to)
     message = user.contents.compose(
@@ -243,6 +244,7 @@ def _compose(
         domain=user.domain,
         answers=answered,
         attachment=attachment,
+        size_bytes=size_bytes,
     )
     return Outgoing(message, message_id, addresses, user.workload.recipients(to), to.users, answers)
 

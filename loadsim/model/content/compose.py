@@ -108,8 +108,9 @@ class Contents:
         domain: str,
         answers: Answered | None = None,
         attachment: Attachment | None = None,
+        size_bytes: int | None = None,
     ) -> bytes:
-        """Return a message (RFC 5322, CRLF): a new one of this kind, or an answer.
+        """Return a message (RFC 5322, CRLF): a new one of this kind or size (as `initial`), or an answer.
 
         Text and attachment are drawn from (seed, "body", id), so the same id has the same body in every run. An answer
         has a text of 1 KB; a forward also has the unchanged `attachment`. An answer's `kind` appears only in its tag.
@@ -117,9 +118,19 @@ class Contents:
         """
         u = draw(self._seed, 0, "body", id)
         threading = ""
+
+        def head(digest: str) -> bytes:
+            tag = MessageTag(
+                run=run, sender=sender, id=id, kind=headers.dotted("kind", kind), sent_us=sent_us, body=digest
+            )
+            return _head(tag, domain, headers.address(sender_address), to, subject, threading)
+
         if answers is None:
-            content = self._pool.new(kind, u)
             subject = prose.subject(self._seed, id)
+            if size_bytes is None:
+                content = self._pool.new(kind, u)
+            else:
+                content = self._sized.make(size_bytes - len(head(body_digest(b""))), u)  # digests have one length
         else:
             mark, style = _ANSWERS[answers.how]
             subject = headers.answer_subject(mark, answers.subject)
@@ -131,11 +142,7 @@ class Contents:
             else:
                 text = self._pool.text(style, _ANSWER_TEXT_BYTES, variant)
                 content = templates.enclose("multipart/mixed", id, text, forwarded(attachment))
-        tag = MessageTag(
-            run=run, sender=sender, id=id, kind=headers.dotted("kind", kind), sent_us=sent_us, body=content.digest
-        )
-        head = _head(tag, domain, headers.address(sender_address), to, subject, threading)
-        return b"".join((head, content.header, b"\r\n", *content.pieces))
+        return b"".join((head(content.digest), content.header, b"\r\n", *content.pieces))
 
     def initial(
         self,

@@ -34,7 +34,7 @@ def test_each_file_is_listed_in_words_and_printed(said: Callable[..., str], kind
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("profiles", "medium"), "profiles: expected one of loadsim-4.0/heavy, "),
+        (("profiles", "medium"), "profiles: expected one of exchange/100, "),
         (("scenarios", "../profiles/weights"), "scenarios: expected one of dovecot-postfix, "),
     ],
 )

@@ -10,6 +10,8 @@ from dataclasses import asdict
 from hashlib import blake2b, sha256
 from itertools import pairwise
 from pathlib import Path
+from statistics import NormalDist
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +24,7 @@ from loadsim.scenario.workload import (
     NEW_MAIL,
     PROCESS_INBOX,
     SCHEDULE,
+    SIZED,
     Activity,
     Addressing,
     Workload,
@@ -54,7 +57,7 @@ def strays(observed: Sequence[float], expected: Sequence[float], degrees: int | 
     return (math.cbrt(chi_square / k) - (1 - 2 / (9 * k))) / math.sqrt(2 / (9 * k))
 
 
-def follows(counts: Counter[str], weights: Mapping[str, float]) -> bool:
+def follows(counts: Counter[Any], weights: Mapping[Any, float]) -> bool:
     if any(not weights.get(name) for name in counts):
         return False
     names = [name for name, weight in weights.items() if weight]
@@ -184,8 +187,20 @@ def test_message_kinds_follow_the_weights(name: str) -> None:
     """20,000 messages: chi-square against the weights; what has 0 is never sent."""
     load = workload({name: 40})
     profile = load.profile(1)
-    sent = Counter(load.message_kind(1 + k % 40, profile, "new.kind", k) for k in range(20_000))
+    sent = Counter(load.message_kind(1 + k % 40, profile, "new.kind", k)[0] for k in range(20_000))
+    assert profile.messages is not None
     assert follows(sent, profile.messages)
+
+
+def test_message_sizes_follow_the_distribution() -> None:
+    """20,000 messages: as many in each tenth of the lognormal distribution."""
+    load = workload({"exchange/100": 40})
+    profile = load.profile(1)
+    drawn = [load.message_kind(1 + k % 40, profile, "new.kind", k) for k in range(20_000)]
+    assert {kind for kind, _ in drawn} == {SIZED}
+    logarithm = NormalDist(math.log(4096), math.sqrt(2 * math.log(75 / 4)))  # of a median of 4K, and a mean of 75K
+    tenths = Counter(int(10 * logarithm.cdf(math.log(size or 1))) for _, size in drawn)
+    assert strays([tenths[at] for at in range(3, 10)], [2000.0] * 7) < LIMIT  # the least size is 1K
 
 
 def test_recipients_are_random_others() -> None:

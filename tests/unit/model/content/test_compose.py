@@ -7,7 +7,7 @@ import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email import policy
 from email.message import EmailMessage
@@ -412,9 +412,11 @@ def test_parts_of_another_seed_cannot_be_compared(kind: str = "upsWDatt") -> Non
         assert not Contents(43).is_altered(tag, part, data[::-1], is_text=at == 0, alone=False)
 
 
+@pytest.mark.parametrize("make", [lambda **sized: initial(3, **sized), compose])
 @pytest.mark.parametrize("size_bytes", [3000, 40_000])
-def test_sized_messages_are_compared_if_they_are_texts(size_bytes: int) -> None:
-    message = initial(3, kind="sized", size_bytes=size_bytes)
+def test_sized_messages_are_compared_if_they_are_texts(size_bytes: int, make: Callable[..., bytes]) -> None:
+    message = make(kind="sized", size_bytes=size_bytes)
+    assert len(message) == size_bytes
     tag, parts = tagged_parts(message)
     for at, (part, data) in enumerate(parts):
         kinds = {"is_text": at == 0, "alone": len(parts) == 1}
