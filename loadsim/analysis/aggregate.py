@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from mmap import mmap
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -55,10 +57,11 @@ class DriverRecords:
 
 
 def read_tasks(log: TimingLog, *readers: Callable[[Columns], None]) -> None:
-    """Read all tasks of a log once, piece by piece, and pass them to each reader."""
-    for tasks in log.pieces("tasks"):
+    """Read all tasks of a log once, and pass them to each reader: some of one driver's tasks of one name at a time."""
+    for tasks in chain.from_iterable(map(methodcaller("by", "protocol", "task"), log.pieces("tasks"))):
         for read in readers:
             read(tasks)
+        del tasks  # with the whole piece, before the next one is read
 
 
 class ByDriver:
@@ -66,34 +69,24 @@ class ByDriver:
 
     def __init__(self, log: TimingLog, window_s: Window) -> None:
         self._log, self._window_s = log, window_s
-        self._without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
-        self._no_session = np.array(log.strings) == NO_SESSION
         self._drivers: defaultdict[int, _Driver] = defaultdict(_Driver)
 
     def add(self, tasks: Columns) -> None:
-        counted = in_window(tasks["scheduled_us"], self._window_s) | self._without_window[tasks["task"]]
-        counted &= ~self._no_session[tasks["task"]]
-        if counted.any():
-            some = tasks if counted.all() else tasks.kept(counted)
-            for (protocol, task), which in _grouped(some, ("protocol", "task")):
-                driver = self._drivers[protocol]
-                driver.users.update(np.unique(some["user"][which]).tolist())
-                driver.tasks[task].add(some, which, self._window_s)
+        protocol, task = (int(tasks[name][0]) for name in ("protocol", "task"))
+        if (name := self._log.strings[task]) == NO_SESSION:
+            return
+        if name not in WITHOUT_WINDOW:
+            tasks = tasks.kept(in_window(tasks["scheduled_us"], self._window_s))
+        if len(tasks):
+            driver = self._drivers[protocol]
+            driver.users.add(tasks["user"])
+            driver.tasks[task].add(tasks, self._window_s)
 
     def closed(self) -> dict[str, DriverRecords]:
         """Return the records by driver, and keep none of them here."""
         strings = self._log.strings
         drivers = sorted(self._drivers, key=strings.__getitem__)
         return {strings[protocol]: self._drivers.pop(protocol).closed(strings) for protocol in drivers}
-
-
-def _grouped(records: Columns, fields: Sequence[str]) -> Iterator[tuple[tuple[int, ...], NDArray[np.intp]]]:
-    """Yield each combination of field values that occurs, with the indices of its records."""
-    numbers = [records[field] for field in fields]
-    order = np.lexsort([number for number in reversed(numbers) if (number != number[0]).any()] or numbers[:1])
-    differ = np.logical_or.reduce([np.diff(number[order]) != 0 for number in numbers])
-    for which in np.split(order, np.flatnonzero(differ) + 1):
-        yield tuple(int(number[which[0]]) for number in numbers), which
 
 
 _IS_FAILURE = np.isin(OUTCOMES, WITH_KIND)
@@ -103,11 +96,11 @@ _IS_FAILURE = np.isin(OUTCOMES, WITH_KIND)
 class _Driver:
     def __init__(self) -> None:
         self.tasks: defaultdict[int, _Task] = defaultdict(_Task)
-        self.users: set[int] = set()
+        self.users = UserRows()
 
     def closed(self, strings: Sequence[str]) -> DriverRecords:
         """Return all records, freeing each task's in turn, so that none is in memory twice."""
-        tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in [*self.tasks]}
+        tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in sorted(self.tasks)}
         inbox = tasks.pop(PROCESS_INBOX_SPAN, None)
         return DriverRecords(len(self.users), tasks, inbox)
 
@@ -120,18 +113,19 @@ class _Task:
         self._by_clock = np.zeros(len(CLOCK), np.int64)
         self._service_us = self._between_us = 0
 
-    def add(self, records: Columns, which: NDArray[np.intp], window_s: Window) -> None:
-        outcome = records["outcome"][which]
+    def add(self, records: Columns, window_s: Window) -> None:
+        outcome = records["outcome"]
         self._occurred += np.bincount(outcome, minlength=len(OUTCOME))
-        failed = _IS_FAILURE[outcome]
-        # Outcome and error, packed into one number.
-        self._failures.update((outcome[failed].astype(np.int64) << 16 | records["error"][which[failed]]).tolist())
-        hits = which[outcome == OUTCOME["ok"]]
+        if (failed := _IS_FAILURE[outcome]).any():
+            # Outcome and error, packed into one number.
+            self._failures.update((outcome[failed].astype(np.int64) << 16 | records["error"][failed]).tolist())
+        hits = np.flatnonzero(outcome == OUTCOME["ok"])
         due_us, started_us, ended_us = (records[name][hits] for name in ("scheduled_us", "started_us", "ended_us"))
-        self._timed.add(compact(timed(ended_us - started_us, bin_of(due_us, window_s))))
+        took_us = ended_us - started_us
+        self._timed.add(compact(timed(took_us, bin_of(due_us, window_s))))
         self._waited_us.add(compact(ended_us - due_us))
         self._by_clock += np.bincount(records["clock"][hits], minlength=len(CLOCK))
-        self._service_us += int((ended_us - started_us).sum())
+        self._service_us += int(took_us.sum())
         self._between_us += int(np.rint(records["late_between_s"][hits].astype(np.float64) * 1e6).sum())
 
     def closed(self, strings: Sequence[str]) -> TaskRecords:
@@ -148,6 +142,31 @@ class _Task:
             service_s=self._service_us / 1e6,
             between_s=self._between_us / 1e6,
         )
+
+
+class UserRows:
+    """A row for each user, in the order in which they were added; users' numbers are at most `MOST_USERS`."""
+
+    def __init__(self) -> None:
+        self.users = np.zeros(0, np.int64)
+        self._rows = np.zeros(0, np.int32)  # by the user's number; -1 for users without a row
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def add(self, users: NDArray[Any]) -> NDArray[np.int32]:
+        """Return the users' rows, which are the next ones for new users."""
+        if (more := int(users.max(initial=0)) + 1 - len(self._rows)) > 0:
+            self._rows = np.append(self._rows, np.full(more, -1, np.int32))
+        rows: NDArray[np.int32] = self._rows[users]
+        if (is_new := rows < 0).any():
+            new = users[is_new]
+            self._rows[new] = places = np.arange(len(new), dtype=np.int32)
+            new = new[self._rows[new] == places]  # each user once
+            self._rows[new] = len(self) + places[: len(new)]
+            self.users = np.append(self.users, new)
+            rows = self._rows[users]
+        return rows
 
 
 CHUNK_BYTES = 1 << 20

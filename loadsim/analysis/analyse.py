@@ -1,13 +1,13 @@
 """Measure a run from its log: compute all figures, and the other facts that the verdict needs.
 
-Opening a log checks it in one pass. Its tasks are then read twice: first for the drivers and the generator, then for
-the users without usable service. The second pass needs the criteria, which may depend on the drivers. Mail is joined
-once, at most `WHOLE_RECORDS` records at a time. Health samples stay in memory.
+Opening a log checks it in one pass. Its tasks are then read once. A scenario file's criteria may depend on the drivers:
+they take a second pass, for the users without usable service. Mail is joined once, at most `WHOLE_RECORDS` records at a
+time. Health samples stay in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +55,7 @@ from loadsim.model.terms import LOGON, STRESS, Window
 from loadsim.scenario.day_shape import factor_of_window
 from loadsim.scenario.limits import Limits
 from loadsim.statistics.stationarity import trends
+from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.facts import ABORT_ON
 from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.reader import Source, TimingLog
@@ -99,16 +100,19 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
     header, stress = log.header, log.header.mode == STRESS
 
     # 1. Drivers and probes.
-    tasks = _first_pass(log, weights, window_s)
+    wanted = header.criteria if criteria is None else criteria
+    user_tasks = TasksByUser(log, window_s, weights, {} if isinstance(wanted, Path) else wanted)
+    one_pass = not (stress or isinstance(wanted, Path))
+    tasks = _first_pass(log, weights, window_s, *([user_tasks.add] if one_pass else []))
     probes = probe_statistics(log, window_s)
 
     # 2. The criteria, and the users not served accordingly.
-    if isinstance(criteria, Path):
-        criteria = criteria_of(criteria, tasks.drivers, probes or (), stress)
-    wanted = header.criteria if criteria is None else criteria
-    user_tasks, user_mail = TasksByUser(log, window_s, weights, wanted), MailByUser(window_s, wanted)
-    if not stress:
-        read_tasks(log, user_tasks.add)
+    if isinstance(wanted, Path):
+        wanted = criteria_of(wanted, tasks.drivers, probes or (), stress)
+        user_tasks = TasksByUser(log, window_s, weights, wanted)
+        if not stress:
+            read_tasks(log, user_tasks.add)
+    user_mail = MailByUser(window_s, wanted)
     mail = delivery(log, window_s, user_mail.add)
     served = unserved(user_tasks, user_mail, wanted)
 
@@ -121,10 +125,13 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
     return Measured(figures, facts, wanted)
 
 
-def _first_pass(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> _Tasks:
+def _first_pass(
+    log: TimingLog, weights: Mapping[str, float], window_s: Window, *readers: Callable[[Columns], None]
+) -> _Tasks:
+    """Read the tasks once, also for further readers."""
     by_driver, late = ByDriver(log, window_s), LateTasks(log, window_s)
     down, own_failures = DownTime(log, window_s), OwnFailures(log)
-    read_tasks(log, by_driver.add, late.add, down.add, own_failures.add)
+    read_tasks(log, by_driver.add, late.add, down.add, own_failures.add, *readers)
     records = by_driver.closed()
     unsteady = [
         trend

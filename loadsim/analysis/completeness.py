@@ -100,12 +100,11 @@ class DownTime:
 
     def __init__(self, log: TimingLog, window_s: Window) -> None:
         self._begin_us, self._end_us = (round(at_s * 1_000_000) for at_s in window_s)
-        self._is_down = np.array(log.strings) == NO_SESSION
-        self._down_us = 0
+        self._log, self._down_us = log, 0
 
     def add(self, tasks: Columns) -> None:
-        if (down := self._is_down[tasks["task"]]).any():
-            due_us, ended_us = tasks["scheduled_us"][down], tasks["ended_us"][down]
+        if self._log.strings[tasks["task"][0]] == NO_SESSION:
+            due_us, ended_us = tasks["scheduled_us"], tasks["ended_us"]
             up_us = np.where(ended_us == NEVER, self._end_us, np.minimum(ended_us, self._end_us))
             self._down_us += int(np.maximum(up_us - np.maximum(due_us, self._begin_us), 0).sum())
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.aggregate import UserRows
 from loadsim.analysis.criteria import Limits
 from loadsim.analysis.delivery import Journeys
 from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES
@@ -61,36 +62,25 @@ class Unserved:
 class _Shares:
     """Counts of tasks or messages by user and part of the window: all, late and failed ones; 732 bytes per user.
 
-    `users` are sorted, and have their row in `_counts` in `_rows`: new users take the next rows, so no count moves.
+    New users take the next rows, so no count moves.
     """
 
     def __init__(self, window_s: Window) -> None:
         self._begin_us, self._length_us = round(window_s.begin_s * 1e6), round(window_s.length_s * 1e6)
-        self.users, self._rows = np.zeros(0, np.int64), np.zeros(0, np.intp)
+        self.users = UserRows()
         self._counts = np.zeros((0, 3, _COLUMNS), np.uint32)
 
     def count(
         self, users: NDArray[Any], due_us: NDArray[np.int64], late: NDArray[np.bool_], failed: NDArray[np.bool_]
     ) -> None:
-        at = self._rows_of(users) * 3 * _COLUMNS + (due_us - self._begin_us) * PARTS // self._length_us
+        rows, known = self.users.add(users), len(self._counts)
+        if len(self.users) > known:  # twice as many: the memory of unused rows is not touched
+            counts = np.zeros((2 * len(self.users), 3, _COLUMNS), np.uint32)
+            counts[:known] = self._counts
+            self._counts = counts
+        at = rows.astype(np.intp) * (3 * _COLUMNS) + (due_us - self._begin_us) * PARTS // self._length_us
         for place, some in enumerate((at, at[late], at[failed])):
             np.add.at(self._counts.reshape(-1), some + place * _COLUMNS, np.uint32(1))
-
-    def _rows_of(self, users: NDArray[Any]) -> NDArray[np.intp]:
-        """Return the rows of users, adding rows for new ones."""
-        places = np.searchsorted(self.users, users)
-        is_new = np.append(self.users, -1)[places] != users
-        if is_new.any():
-            new, known = np.unique(users[is_new]), len(self.users)
-            before = np.searchsorted(self.users, new)
-            self.users = np.insert(self.users, before, new)
-            self._rows = np.insert(self._rows, before, np.arange(known, len(self.users)))
-            if len(self.users) > len(self._counts):  # twice as many: the memory of unused rows is not touched
-                counts = np.zeros((2 * len(self.users), 3, _COLUMNS), np.uint32)
-                counts[:known] = self._counts[:known]
-                self._counts = counts
-            places = np.searchsorted(self.users, users)
-        return self._rows[places]
 
     def judged(self, failed_most: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the users who can be judged, and those of them without usable service."""
@@ -101,10 +91,9 @@ class _Shares:
             late += late_ones / np.maximum(planned, 1)
             failed += failed_ones / np.maximum(planned, 1)
         late, failed = late / np.maximum(active, 1), failed / np.maximum(active, 1)
-        active, late, failed = (by_row[self._rows] for by_row in (active, late, failed))
         judged = active >= LEAST_PARTS
         bad = _beyond(late, active, LATE_SHARE) | _beyond(failed, active, failed_most)
-        return self.users[judged], self.users[judged & bad]
+        return self.users.users[judged], self.users.users[judged & bad]
 
 
 class TasksByUser:
@@ -119,20 +108,20 @@ class TasksByUser:
         self, log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
     ) -> None:
         self._log, self._window_s, self._criteria = log, window_s, criteria
-        self._is_scored = np.array([weights.get(name, 0) > 0 and name not in WITHOUT_WINDOW for name in log.strings])
+        self._scored = {name for name, weight in weights.items() if weight > 0 and name not in WITHOUT_WINDOW}
         self.shares = _Shares(window_s)
 
     def add(self, tasks: Columns) -> None:
-        counted = self._is_scored[tasks["task"]] & in_window(tasks["scheduled_us"], self._window_s)
-        tasks = tasks.kept(counted & (tasks["outcome"] != OUTCOME[GENERATOR]))
-        pairs, which = np.unique(tasks["protocol"].astype(np.int64) << 16 | tasks["task"], return_inverse=True)
-        limits_us = np.array([self._limit_us(pair) for pair in pairs.tolist()])[which]
+        protocol, task = (self._log.strings[tasks[name][0]] for name in ("protocol", "task"))
+        if task not in self._scored:
+            return
+        inside = in_window(tasks["scheduled_us"], self._window_s)
+        tasks = tasks.kept(inside & (tasks["outcome"] != OUTCOME[GENERATOR]))
         outcome, took_us = tasks["outcome"], tasks["ended_us"] - tasks["scheduled_us"]
-        is_late = np.where(outcome == OUTCOME["ok"], took_us, np.inf) > limits_us
+        is_late = np.where(outcome == OUTCOME["ok"], took_us, np.inf) > self._limit_us(protocol, task)
         self.shares.count(tasks["user"], tasks["scheduled_us"], is_late, _IS_FAILURE[outcome])
 
-    def _limit_us(self, pair: int) -> float:
-        protocol, task = (self._log.strings[number] for number in divmod(pair, 1 << 16))
+    def _limit_us(self, protocol: str, task: str) -> float:
         names = (f"by_protocol.{protocol}.tasks.{task}.{_P95}", f"tasks.{task}.{_P95}", f"{SCORED}{_P95}")
         return 1000 * _most(next((self._criteria[name] for name in names if name in self._criteria), None))
 
@@ -157,7 +146,7 @@ def unserved(tasks: TasksByUser, mail: MailByUser, criteria: Mapping[str, Limits
         return None
     judged, bad = tasks.shares.judged(_most(criteria.get("failed_share")))
     receiving, waiting = mail.shares.judged(math.inf)
-    users = np.union1d(bad, waiting).tolist()
+    users = sorted({*bad.tolist(), *waiting.tolist()})
     share = max(len(bad) / max(1, len(judged)), len(waiting) / max(1, len(receiving)))
     return Unserved(len(users), share, tuple(str(user) for user in users[:MOST_NAMED]))
 

@@ -5,7 +5,7 @@ Times on a server are correlated, so intervals and tests for trends count hits b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class Hits:
     task: str
     weight: float
     timed: NDArray[Any]
+    _by_slot: dict[int, Series] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.timed)
@@ -46,6 +47,12 @@ class Hits:
     def percentile_us(self, percent: int) -> int:
         """Return the nearest-rank percentile of the times."""
         return self.ranked_us(rank(len(self.timed), percent))
+
+    def by_slot(self, slots: int) -> Series:
+        """Return the number of hits in each slot, counted once: tests for trends ask ten times."""
+        if slots not in self._by_slot:
+            self._by_slot[slots] = _tally(self.timed, slots)
+        return self._by_slot[slots]
 
 
 def bins_in(window_s: Window) -> int:
@@ -73,7 +80,7 @@ def slow_and_all(hits: Hits, slots: int, longer_than_us: int) -> tuple[Series, S
     """Return the numbers of slow hits and of all hits in each slot."""
     # A number of the same type, so that numpy need not convert all times.
     last = hits.timed.dtype.type((longer_than_us + 1 << _SLOT_BITS) - 1)
-    return _tally(hits.timed[np.searchsorted(hits.timed, last, "right") :], slots), _tally(hits.timed, slots)
+    return _tally(hits.timed[np.searchsorted(hits.timed, last, "right") :], slots), hits.by_slot(slots)
 
 
 def _tally(timed: NDArray[Any], slots: int) -> Series:

@@ -31,7 +31,8 @@ class Columns:
 
     `makers` are the numbers of their makers' names in the log. `shift_us` is added to the stored instants. `renumber`
     maps stored numbers of names to the log's; None leaves them unchanged. Tasks appear as if the generator had been at
-    most `most_late_s` late.
+    most `most_late_s` late. `part_of` has the records of which these are a part, at these places: parts share the
+    converted columns.
     """
 
     kind: RecordKind
@@ -40,10 +41,11 @@ class Columns:
     shift_us: int = 0
     renumber: NDArray[np.uint16] | None = None
     most_late_s: float = math.inf
+    part_of: tuple[Columns, NDArray[np.intp]] | None = None
     _made: dict[str, NDArray[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
-        return len(self.stored)
+        return len(self.part_of[1] if self.part_of else self.stored)
 
     @property
     def client(self) -> int:
@@ -59,6 +61,9 @@ class Columns:
     def _column(self, name: str) -> NDArray[Any]:
         if name in MAKERS:
             return np.full(len(self), self.makers[MAKERS.index(name)], np.uint16)
+        if self.part_of:
+            whole, places = self.part_of
+            return whole[name].take(places)
         column = np.ascontiguousarray(self.stored[name])
         if name in NAMES and self.renumber is not None:
             return self.renumber.take(column, mode="clip")
@@ -71,9 +76,17 @@ class Columns:
 
     def kept(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
         """Return the records that a mask or an array of indices selects."""
-        places = np.flatnonzero(which) if which.dtype == np.bool_ else which
-        whole = self.stored.view(np.dtype((np.void, self.stored.itemsize)))  # otherwise, numpy copies field by field
-        return replace(self, stored=whole.take(places).view(self.stored.dtype))
+        if which.dtype == np.bool_ and which.all():
+            return self
+        whole, own = self.part_of or (self, np.arange(len(self)))
+        return replace(self, part_of=(whole, own[which]))
+
+    def by(self, *names: str) -> Iterator[Columns]:
+        """Yield the records with each combination of values of these columns of names, sorted by them."""
+        numbers = [self[name] for name in names]
+        order = np.lexsort([number for number in reversed(numbers) if (number != number[:1]).any()] or numbers[:1])
+        differ = np.logical_or.reduce([np.diff(number[order]) != 0 for number in numbers])
+        return map(self.kept, np.split(order, np.flatnonzero(differ) + 1))
 
     def records(self) -> Records:
         records: Records = np.empty(len(self), self.kind.named)
@@ -124,23 +137,26 @@ class Stream:
         try:
             with self.path.open("rb", buffering=0) as file:
                 for group in self.groups:
-                    stored = _bytes_of(self.path, file, group).view(self.kind.plain)
-                    yield Columns(self.kind, stored, self.makers, self.shift_us, self.renumber, self.most_late_s)
+                    yield self._columns(_bytes_of(self.path, file, group))
         except OSError as failure:
             raise LogError(f"{self.path}: expected to read it again, found: {failure.strerror}") from None
+
+    def _columns(self, stored: NDArray[np.uint8]) -> Columns:
+        records = stored.view(self.kind.plain)
+        return Columns(self.kind, records, self.makers, self.shift_us, self.renumber, self.most_late_s)
 
 
 def _bytes_of(path: Path, file: FileIO, group: BlockGroup) -> NDArray[np.uint8]:
     """Return a group's payloads, which were checked when the log was opened."""
-    payloads = np.empty(group.length, np.uint8)
-    filled = 0
+    payloads = np.empty(group.pieces[:, 1].sum(), np.uint8)
+    room, filled = payloads.data, 0
     for pieces in _near(group.pieces.tolist()):
         begin, end = pieces[0][0], sum(pieces[-1])
         if len(read := os.pread(file.fileno(), end - begin, begin)) < end - begin:
             wanted = f"expected {end - begin} bytes at byte {begin}"
             raise LogError(f"{path}: {wanted}, found that the file was truncated meanwhile")
         for at, length in pieces:
-            payloads.data[filled : filled + length] = read[at - begin : at - begin + length]
+            room[filled : filled + length] = read[at - begin : at - begin + length]
             filled += length
     return payloads
 

@@ -37,6 +37,10 @@ _WHOLE_HEAD = struct.Struct("<BII")
 """A block's head with its checksum."""
 
 
+READ_BYTES = 1 << 18
+"""The least to read at once: engines write small blocks, which take longer to read one by one than to check."""
+
+
 class Block(NamedTuple):
     """One whole block. Its payload begins at byte `begin` of the file, the next block at byte `end`."""
 
@@ -90,14 +94,27 @@ def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
     return header, end
 
 
-def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
+def whole_blocks(file: BinaryIO, offset: int, read_bytes: int = READ_BYTES) -> Iterator[Block]:
     """Yield the blocks from `offset` up to the first that is cut off or does not match its checksum."""
     file.seek(offset)
-    while len(head := file.read(_WHOLE_HEAD.size)) == _WHOLE_HEAD.size:
-        kind, length, expected = _WHOLE_HEAD.unpack(head)
-        begin = offset + _WHOLE_HEAD.size
-        payload = file.read(min(length, MOST_BLOCK_BYTES))
-        if len(payload) < length or zlib.crc32(payload, zlib.crc32(head[: _BLOCK_HEAD.size])) != expected:
+    read, at = b"", 0  # the bytes from `offset`, and the place of the next block in them
+
+    def read_on(wanted: int) -> bool:
+        """Drop the blocks before `at`; return True if the file has as many bytes as wanted from there."""
+        nonlocal read, at, offset
+        more = file.read(max(wanted - (len(read) - at), read_bytes))
+        read, at, offset = read[at:] + more, 0, offset + at
+        return len(read) >= wanted
+
+    while len(read) >= at + _WHOLE_HEAD.size or read_on(_WHOLE_HEAD.size):
+        kind, length, expected = _WHOLE_HEAD.unpack_from(read, at)
+        if length > MOST_BLOCK_BYTES:
             return
-        offset = begin + length
-        yield Block(kind, payload, begin)
+        if len(read) < at + _WHOLE_HEAD.size + length and not read_on(_WHOLE_HEAD.size + length):
+            return
+        begin = at + _WHOLE_HEAD.size
+        payload = read[begin : begin + length]
+        if zlib.crc32(payload, zlib.crc32(read[at : at + _BLOCK_HEAD.size])) != expected:
+            return
+        yield Block(kind, payload, offset + begin)
+        at = begin + length

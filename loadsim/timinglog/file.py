@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from loadsim.documents.typed import show
 from loadsim.errors import LogError, printable
 from loadsim.files import open_file
+from loadsim.model.terms import MOST_USERS
 from loadsim.timinglog import container
 from loadsim.timinglog.documents import read_document
 from loadsim.timinglog.facts import LogFacts, read_facts
@@ -33,13 +34,12 @@ GROUP_RECORDS = 16_384
 class BlockGroup:
     """Consecutive blocks with one kind of record; `pieces` has a row for each payload: its offset and length.
 
-    `length` is the length of all payloads together. A row takes 16 bytes where a tuple would take 120; an engine's day
+    A row takes 16 bytes where a tuple would take 120; an engine's day
     has 28,800.
     """
 
     count: int
     pieces: NDArray[np.int64]
-    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
     # Read the blocks.
     blocks = 0
     for block in container.whole_blocks(file, end):
-        if block.kind in indexers:
-            indexers[block.kind].add(block)
+        if indexer := indexers.get(block.kind):
+            indexer.add(block)
         elif block.kind == container.STRINGS:
             strings += _json(path, block)
             check_names(str(path), strings)
@@ -114,7 +114,7 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
     known = {*strings}
     strings += dict.fromkeys(name for maker in MAKERS if (name := getattr(header, maker)) not in known)
     check_names(str(path), strings)
-    users = header.hand.users if header.hand else None
+    users = header.hand.users if header.hand and header.hand.users else MOST_USERS
     return LogFile(
         path=path,
         header=header,
@@ -149,42 +149,40 @@ class _Indexer:
 
     def __init__(self, path: Path, kind: RecordKind) -> None:
         self._path = path
-        self._kind = kind
+        self._kind, self._itemsize = kind, kind.plain.itemsize
         self._groups: list[BlockGroup] = []
-        self._blocks: list[container.Block] = []  # not in a group yet
-        self._count = 0
+        self._pieces: list[tuple[int, int]] = []  # not in a group yet: offsets and lengths, ...
+        self._payload = bytearray()  # ... and bytes
         self._most: dict[str, int] = {}
 
     def add(self, block: container.Block) -> None:
-        length, itemsize = len(block.payload), self._kind.plain.itemsize
-        count, rest = divmod(length, itemsize)
-        if rest:
+        length, itemsize = len(block.payload), self._itemsize
+        if length % itemsize:
             expected = f"expected records of {itemsize} bytes, found {length} bytes"
             raise LogError(f"{self._path}: byte {block.begin}: {expected}")
-        if not count:
+        if not length:
             return
-        if self._count + count > GROUP_RECORDS:
+        if len(self._payload) + length > GROUP_RECORDS * itemsize:
             self._close()
-        self._blocks.append(block)
-        self._count += count
+        self._pieces.append((block.begin, length))
+        self._payload += block.payload
 
     def _close(self) -> None:
         """Group the remaining blocks. Raises `LogError` for records that loadsim does not write."""
-        if not self._count:
+        if not self._pieces:
             return
-        payload = b"".join(block.payload for block in self._blocks)
         try:
-            check_records(self._kind, payload, self._most)
+            check_records(self._kind, self._payload, self._most)
         except WrongRecord as wrong:
-            raise LogError(f"{self._path}: byte {self._blocks[0].begin} or later: {wrong}") from None
-        pieces = np.array([(block.begin, len(block.payload)) for block in self._blocks], np.int64)
-        self._groups.append(BlockGroup(self._count, pieces, len(payload)))
-        self._blocks, self._count = [], 0
+            raise LogError(f"{self._path}: byte {self._pieces[0][0]} or later: {wrong}") from None
+        count = len(self._payload) // self._itemsize
+        self._groups.append(BlockGroup(count, np.array(self._pieces, np.int64)))
+        self._pieces, self._payload = [], bytearray()
 
-    def groups(self, names: int, users: int | None) -> Sequence[BlockGroup]:
+    def groups(self, names: int, users: int) -> Sequence[BlockGroup]:
         """Return all groups, after the last block. Raises `LogError` for unknown users and names."""
         self._close()
-        if users and self._most.get("user", 0) > users:
+        if self._most.get("user", 0) > users:
             raise LogError(f"{self._path}: user: expected one of {users}, found user {self._most['user']}")
         for name in NAMES:
             if (most := self._most.get(name, 0)) >= names:

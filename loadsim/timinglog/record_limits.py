@@ -41,7 +41,7 @@ class WrongRecord(ValueError):
         super().__init__(f"{field}: expected {expected}, found {found}")
 
 
-def check_records(kind: RecordKind, payload: bytes, most: dict[str, int]) -> None:
+def check_records(kind: RecordKind, payload: bytearray, most: dict[str, int]) -> None:
     """Check records. Raises `WrongRecord`. `most` has the highest number so far of each kind of name, and of users."""
     records: Records = np.frombuffer(payload, kind.plain)
     for field in (*NAMES, "user"):

@@ -20,7 +20,8 @@ from loadsim.timinglog.planned_load import LEFT_OUT
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import CLOCK, NEVER
 
-LATENESS = ("busy", "down", "generator")
+OF_SERVER = ("busy", "down")
+LATENESS = (*OF_SERVER, "generator")
 """The causes of lateness: a busy user and a session that is down (both the server's fault), and the generator."""
 
 MANY = 20
@@ -36,21 +37,26 @@ class LateTasks:
     """
 
     def __init__(self, log: TimingLog, window_s: Window) -> None:
-        most = sum(stream.count for stream in log.streams["tasks"])
-        self._log, self._window_s, self._timed = log, window_s, timed_names(log)
-        self._by_cause = {cause: Upper(most) for cause in LATENESS}
-        self._by_client: defaultdict[int, Upper] = defaultdict(lambda: Upper(most))
+        self._most = sum(stream.count for stream in log.streams["tasks"])
+        self._log, self._window_s = log, window_s
+        self._of_server = {cause: Upper(self._most) for cause in OF_SERVER}
+        self._by_client: defaultdict[int, Upper] = defaultdict(lambda: Upper(self._most))
 
     def add(self, tasks: Columns) -> None:
+        if self._log.strings[tasks["task"][0]] in LEFT_OUT:
+            return
         inside = in_window(tasks["scheduled_us"], self._window_s)
-        started = self._timed[tasks["task"]] & inside & (tasks["started_us"] != NEVER)
-        own_s = tasks["late_own_s"][started]
-        for cause, late_s in self._by_cause.items():
-            late_s.add(own_s if cause == "generator" else tasks[f"late_{cause}_s"][started])
-        self._by_client[tasks.client].add(own_s)
+        started = np.flatnonzero(inside & (tasks["started_us"] != NEVER))
+        for cause, late_s in self._of_server.items():
+            late_s.add(tasks[f"late_{cause}_s"][started])
+        self._by_client[tasks.client].add(tasks["late_own_s"][started])
 
     def p95_ms(self) -> Lateness:
-        return Lateness(**{cause: late_s.p95_ms() for cause, late_s in self._by_cause.items()})
+        generator = Upper(self._most)
+        for late_s in self._by_client.values():
+            generator.join(late_s)
+        of_server = {cause: late_s.p95_ms() for cause, late_s in self._of_server.items()}
+        return Lateness(**of_server, generator=generator.p95_ms())
 
     def of_clients_ms(self) -> dict[str, float | None]:
         """Return the 95th percentile of the generator's lateness for each client with tasks."""
@@ -72,25 +78,36 @@ def timing_of(drivers: Iterable[DriverRecords]) -> dict[str, float | None]:
 
 
 class Upper:
-    """The 95th percentile of at most `most` numbers; only about the largest tenth stay in memory."""
+    """The 95th percentile of at most `most` numbers; little more than the largest twentieth stay in memory."""
 
     def __init__(self, most: int) -> None:
         self._room = most - rank(most, 95) + 1
         self._kept, self._waiting = np.zeros(0, np.float32), list[NDArray[np.float32]]()
-        self._count, self._least = 0, -np.inf
+        self._count, self._waits, self._least = 0, 0, -np.inf
 
     def add(self, numbers: NDArray[np.float32]) -> None:
         self._count += len(numbers)
-        self._waiting.append(numbers[numbers > self._least])
-        if sum(map(len, self._waiting)) > self._room:
-            self._settle()
+        large = numbers[numbers > self._least]
+        if len(large):
+            self._waiting.append(large)
+            self._waits += len(large)
+            if self._waits > self._room // 4:
+                self._settle()
+
+    def join(self, other: Upper) -> None:
+        """Add all numbers of another one that has the same `most`."""
+        other._settle()
+        self.add(other._kept)
+        self._count += other._count - len(other._kept)
 
     def _settle(self) -> None:
         """Keep only the largest numbers."""
         self._kept = np.concatenate([self._kept, *self._waiting])
         self._waiting.clear()
+        self._waits = 0
         if (below := len(self._kept) - self._room) > 0:
-            self._kept = np.partition(self._kept, below)[below:].copy()
+            self._kept.partition(below)
+            self._kept = self._kept[below:].copy()
             self._least = self._kept[0]
 
     def p95_ms(self) -> float | None:

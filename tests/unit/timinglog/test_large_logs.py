@@ -176,6 +176,27 @@ def test_columns_have_the_values_of_the_records(
     assert list(zip(*(columns[name].tolist() for name in NAMED_TASK.names or ()), strict=True)) == expected
 
 
+@FEW
+@given(tasks=st.lists(TASKS, min_size=1, max_size=30), shift_us=st.sampled_from([0, 5]))
+def test_records_by_name_are_all_records_in_groups(
+    tmp_path_factory: pytest.TempPathFactory, tasks: list[dict[str, Any]], shift_us: int
+) -> None:
+    """One group for each name and user, in order, with the columns that its records have by themselves."""
+    (stream,) = read_log(write_sample(tmp_path_factory.mktemp("by") / "a.tlog", tasks)).streams["tasks"]
+    (piece,) = stream.moved(None, shift_us).pieces()
+    groups = list(piece.by("task", "user"))
+    keys = [(int(group["task"][0]), int(group["user"][0])) for group in groups]
+    assert keys == sorted({*zip(piece["task"].tolist(), piece["user"].tolist(), strict=True)})
+    by_key = sorted(piece.records().tolist(), key=lambda row: (row[NAME], row[USER]))  # stable, as groups are
+    assert [row for group in groups for row in group.records().tolist()] == by_key
+    for group in groups:
+        some = group.kept(group["ended_us"] != NEVER)
+        assert some.records().tolist() == [row for row in group.records().tolist() if row[ENDED] != NEVER]
+
+
+NAME, USER, ENDED = ((NAMED_TASK.names or ()).index(name) for name in ("task", "user", "ended_us"))
+
+
 def test_a_log_removed_while_in_use_is_one_line(tmp_path: Path) -> None:
     """Records are read when they are wanted; then the file may be gone, or shorter."""
     path = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import io
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from timing_samples import only
 
 from loadsim.errors import LogError
 from loadsim.model.records import CLOCKS, EVENTS, LOOP, OUTCOMES
+from loadsim.model.terms import MOST_USERS
 from loadsim.scenario.limits import Limits
 from loadsim.timinglog import container
 from loadsim.timinglog.exports import COLUMNS
@@ -55,6 +58,40 @@ def block_ends(path: Path) -> list[tuple[int, int]]:
     with path.open("rb") as file:
         _, begin = container.read_head(str(path), file)
         return [(begin, 0)] + [(block.end, block.kind) for block in container.whole_blocks(file, begin)]
+
+
+@given(
+    payloads=st.lists(st.binary(max_size=30), max_size=8),
+    begin=st.integers(0, 20),
+    read_bytes=st.integers(1, 50),
+    missing=st.integers(0, 60),
+)
+def test_blocks_do_not_depend_on_how_much_is_read_at_once(
+    payloads: list[bytes], begin: int, read_bytes: int, missing: int
+) -> None:
+    """Also of a file that is cut off in a block or in its head."""
+    blocks = [container.encode_block(1 + number % 6, payload) for number, payload in enumerate(payloads)]
+    data = bytes(begin) + b"".join(blocks)
+    left = data[: max(begin, len(data) - missing)]
+    ends = [begin + end for end in accumulate(map(len, blocks))]
+    expected = [
+        (1 + number % 6, payload, end - len(payload), end)
+        for number, (payload, end) in enumerate(zip(payloads, ends, strict=True))
+        if end <= len(left)
+    ]
+    found = container.whole_blocks(io.BytesIO(left), begin, read_bytes)
+    assert [(block.kind, block.payload, block.begin, block.end) for block in found] == expected
+
+
+def test_users_beyond_the_most_are_rejected(tmp_path: Path) -> None:
+    """No scenario has them, and tables by user would be as large as their number."""
+    for user in (MOST_USERS, MOST_USERS + 1):
+        writer = TimingLogWriter(tmp_path / f"{user}.tlog", HEADER, EPOCH_NS)
+        writer.task(BASIC_TASK._replace(user=user))
+        writer.close()
+    assert read_log(tmp_path / f"{MOST_USERS}.tlog").tasks["user"].tolist() == [MOST_USERS]
+    with pytest.raises(LogError, match=f"user: expected one of {MOST_USERS}, found user {MOST_USERS + 1}"):
+        read_log(tmp_path / f"{MOST_USERS + 1}.tlog")
 
 
 def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
