@@ -213,6 +213,8 @@ def _strayed(accepted: _First, arrivals: _First) -> int:
     Messages without a known acceptance do not count: they were rejected, or their senders were lost.
     """
     stray = np.isin(arrivals.keys, accepted.keys, assume_unique=True, invert=True)
+    if not stray.any():
+        return 0
     known = np.isin(_without_user(arrivals.keys[stray]), _without_user(accepted.keys))
     return int(arrivals.times[stray][known].sum())
 

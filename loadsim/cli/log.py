@@ -97,11 +97,14 @@ def run_answer(args: argparse.Namespace) -> int:
     """Print the summary, and return the verdict's exit status."""
     from loadsim.analysis.summary import summarise  # only for this verb
     from loadsim.cli.junit import junit_file
-    from loadsim.scenario.profile import weights_of
 
     with junit_file(args.junit, "log answer") as write_junit, shown_work("Computing the summary"):
-        name = str(args.weights)
-        weights = weights_of(read_yaml(read_text(args.weights, name), name), name) if args.weights else None
+        weights = None
+        if args.weights:
+            from loadsim.scenario.profile import weights_of  # only with the option
+
+            name = str(args.weights)
+            weights = weights_of(read_yaml(read_text(args.weights, name), name), name)
         summary = summarise(
             args.logs,
             weights=weights,

@@ -17,6 +17,7 @@ from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import Arrival, CommandFields, MailFields, TaskFields
 from loadsim.model.state_checks import StateChecks
+from loadsim.model.terms import SERVICES
 
 MessageRef = Hashable
 """A message in one of a mailbox's folders: an opaque value, which stays valid in later sessions."""
@@ -356,10 +357,6 @@ class FolderSettings:
 
 OF_SERVER = FolderSettings()
 """Settings that leave all names to the driver, which then asks the server."""
-
-
-SERVICES = ("imap", "smtp", "mapi")
-"""The mail-server services that drivers may need, by their keys in `server`."""
 
 
 def stated_endpoints(*endpoints: Endpoint | None) -> dict[str, Endpoint]:

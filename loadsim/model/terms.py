@@ -34,6 +34,9 @@ UNSCORED = (LOGON, "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", LOGOFF)
 SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD"))
 """Tasks that submit mail."""
 
+SERVICES = ("imap", "smtp", "mapi")
+"""The mail-server services that drivers may need, by their keys in `server`."""
+
 MOST_USERS = 10_000_000
 """The most users in a scenario; each takes memory."""
 

@@ -9,7 +9,8 @@ from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.plugin_reports import CheckedDriver
-from loadsim.model.ports import SERVICES, Driver, Services
+from loadsim.model.ports import Driver, Services
+from loadsim.model.terms import SERVICES
 from loadsim.plugins import names, plugin, plugins
 from loadsim.scenario.criteria import planned_tasks
 from loadsim.scenario.scenario import Scenario

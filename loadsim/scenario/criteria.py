@@ -18,8 +18,7 @@ from loadsim.documents.typed import nearest, show
 from loadsim.documents.yaml_reader import Key, Origin, Problems, merge, parse
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.findings.formats import unit_of
-from loadsim.model.ports import SERVICES
-from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
+from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, SERVICES, WITHOUT_WINDOW
 
 if TYPE_CHECKING:
     from loadsim.scenario.profile import Profile
