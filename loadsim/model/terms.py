@@ -23,6 +23,9 @@ CANONICAL, STRESS = "canonical", "stress"
 Logs of different modes are never merged.
 """
 
+Acknowledgements = Literal["at once", "delayed"]
+"""When a client acknowledges what the server sends: at once, or as its system does. A server may wait for it."""
+
 LOGON, LOGOFF = "LOGON", "LOGOFF"
 
 WITHOUT_WINDOW = (LOGON, LOGOFF)

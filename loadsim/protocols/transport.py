@@ -24,6 +24,11 @@ Segments overtake one that is lost, and the read that gets it, sent again, has t
 earlier. The loop's time counts if the kernel counted such segments (`tcpi_rcv_ooopack`) since they were last looked at,
 or if the note is of before the last read, which would have had the bytes.
 
+The server must not wait for this machine, either. If it writes an answer in two parts, with Nagle's algorithm, it sends
+the second once the first is acknowledged (RFC 9293 section 3.7.4), which Linux delays by 40 ms in a dialogue. So each
+write asks the kernel to acknowledge the answer at once (`TCP_QUICKACK`, tcp(7)), however late the loop is; the next one
+would end this. After some 16 segments, the kernel begins to delay again. So each read asks, too (decision 66).
+
 The kernel begins to take notes some milliseconds after the first socket of the machine asked for them, and has none for
 bytes that came before. So the first socket here is kept open, and each asks before it connects.
 """
@@ -42,6 +47,7 @@ from collections.abc import Callable
 from typing import Any
 
 from loadsim.model.records import BOUND, KERNEL, LOOP, Arrival
+from loadsim.model.terms import Acknowledgements
 
 OLDEST_NS = 60 * 10**9
 """The largest age of received bytes that is believed."""
@@ -57,6 +63,11 @@ BUFFER_BYTES = 1 << 18
 
 _SO_TIMESTAMPNS = 35 if sys.platform == "linux" else None
 """Of Linux's asm-generic/socket.h; Python's `socket` has no name for it."""
+
+_QUICK_ACK = socket.TCP_QUICKACK if sys.platform == "linux" else None
+
+ACKNOWLEDGEMENTS: Acknowledgements = "delayed" if _QUICK_ACK is None else "at once"
+"""The state of drivers' connections on this machine."""
 
 _timespec = struct.Struct("@ll")
 _OVERTAKING = slice(224, 228)
@@ -85,6 +96,12 @@ def note_arrivals(sock: socket.socket) -> None:
         _KEPT.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         _KEPT[0].setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+
+
+def acknowledge_at_once(sock: socket.socket) -> None:
+    """Have the kernel acknowledge at once what has arrived and, until the next command is sent, what will."""
+    if _QUICK_ACK is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 
 
 class Transport(asyncio.Transport):
@@ -194,7 +211,7 @@ class Transport(asyncio.Transport):
             self._unsent += data
         elif data and not self._ended:
             try:
-                sent = self._sock.send(data)
+                sent = self._send_some(data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except (OSError, MemoryError) as error:
@@ -204,9 +221,14 @@ class Transport(asyncio.Transport):
                 self._unsent += memoryview(data)[sent:]
                 self._loop.add_writer(self._descriptor, self._send_unsent)
 
+    def _send_some(self, data: bytes | bytearray | memoryview) -> int:
+        sent = self._sock.send(data)
+        acknowledge_at_once(self._sock)
+        return sent
+
     def _send_unsent(self) -> None:
         try:
-            del self._unsent[: self._sock.send(self._unsent)]
+            del self._unsent[: self._send_some(self._unsent)]
         except (BlockingIOError, InterruptedError):
             return
         except (OSError, MemoryError) as error:
@@ -230,6 +252,7 @@ class Transport(asyncio.Transport):
         read_ns, wall_ns, now_ns = self._now(), time.time_ns(), self._now()
         if now_ns - read_ns > UNDISTURBED_NS:
             wall_ns, now_ns = time.time_ns(), self._now()
+        acknowledge_at_once(self._sock)
         self.arrival = now_ns, LOOP
         if notes:
             seconds, nanoseconds = _timespec.unpack(notes[0][2])  # nothing else was asked for

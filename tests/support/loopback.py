@@ -1,6 +1,7 @@
 """Connections on loopback, and the kernel's view of them."""
 
 import socket
+import sys
 import time
 from functools import cache
 from select import select
@@ -37,6 +38,13 @@ def _noting() -> None:
             server.send(b"x")
             select([client], [], [], PATIENCE_S)
             noted = bool(client.recvmsg(1, 64)[1])
+
+
+def pure_acknowledgements(sock: socket.socket) -> int:
+    """Return how many segments without data the kernel has sent (`tcpi_segs_out` less `tcpi_data_segs_out`)."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+    sent, with_data = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in (136, 156))
+    return sent - with_data
 
 
 def there(client: socket.socket, size: int) -> int:

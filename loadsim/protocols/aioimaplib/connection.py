@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,7 @@ from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.lines import KEPT_BYTES, Asked, keeping, quoting, unfinished, unseen
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
+from loadsim.protocols.transport import acknowledge_at_once
 
 library.Commands.setdefault("UNSELECT", library.Cmd("UNSELECT", (library.SELECTED,), library.Exec.is_sync))
 """The only command of the mailbox that the library's table does not have (RFC 9051 section 6.4.2)."""
@@ -47,6 +49,7 @@ class _ImapProtocol(library.IMAP4ClientProtocol):
     """The library's side of the connection. `on_data` gets the stream, and calls `read` with each response."""
 
     transport: Any
+    sock: socket.socket
 
     def __init__(
         self, observer: Observer, on_data: Callable[[bytes], None], on_lost: Callable[[Exception | None], None]
@@ -58,6 +61,7 @@ class _ImapProtocol(library.IMAP4ClientProtocol):
         self._on_data = on_data
 
     def data_received(self, data: bytes) -> None:
+        acknowledge_at_once(self.sock)  # not when sending, as uvloop sends later
         self._on_data(data)
 
     def send(self, line: str, scrub: str | None = None) -> None:
@@ -139,6 +143,7 @@ class LibraryConnection:
             asyncio.get_running_loop(),
             await connect.connected_socket(endpoint, endpoint.source(self.account.number)),
         )
+        self._protocol.sock = sock
         tls: dict[str, Any] = {}
         if context and endpoint.tls == "implicit":
             tls = {"ssl": context, "server_hostname": endpoint.tls_name, "ssl_handshake_timeout": self.limit_s}

@@ -19,7 +19,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 from imap_script import certificate
-from loopback import PATIENCE_S, connected, there
+from loopback import PATIENCE_S, connected, pure_acknowledgements, there
 from paths import SUPPORT
 
 from loadsim.model.records import BOUND, KERNEL, LOOP, Arrival
@@ -173,6 +173,50 @@ def test_a_read_that_fills_the_buffer_is_a_bound() -> None:
     reads = on(asyncio.SelectorEventLoop, main())
     assert all((clock == BOUND) == (size == BUFFER_BYTES) for size, clock in reads)
     assert reads[-1][1] == KERNEL
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_half_an_answer_is_acknowledged_before_it_is_read(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """In a dialogue, in which Linux delays it, and Nagle's algorithm keeps back the other half."""
+    parts, rounds = [b"* 1 EXISTS\r\n", b"a1 OK\r\n"], 5
+
+    async def main() -> list[int]:
+        async with open_transport() as (told, transport, server):
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+            counts = []
+            for done in range(rounds):
+                transport.write(b"a1 NOOP\r\n")
+                assert server.recv(100)
+                before = pure_acknowledgements(transport._sock)
+                server.send(parts[0])
+                there(transport._sock, len(parts[0]))
+                counts.append(pure_acknowledgements(transport._sock) - before)
+                server.send(parts[1])
+                await told.received((done + 1) * len(b"".join(parts)))
+            return counts
+
+    assert on(loop, main()) == [1] * rounds
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_read_acknowledges_what_the_kernel_did_not(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """It delays again after some 16 segments: how many depends on the system, so the test switches it back."""
+    rounds = 5
+
+    async def main() -> list[int]:
+        async with open_transport() as (told, transport, server):
+            counts = []
+            for done in range(rounds):
+                transport.write(b"a1 NOOP\r\n")
+                assert server.recv(100)
+                transport._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+                before = pure_acknowledgements(transport._sock)
+                server.send(b"a1 OK\r\n")
+                await told.received(7 * (done + 1))
+                counts.append(pure_acknowledgements(transport._sock) - before)
+            return counts
+
+    assert on(loop, main()) == [1] * rounds
 
 
 class Tls:

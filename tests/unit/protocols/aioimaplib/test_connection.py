@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 import logging
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import uvloop
 from imap_script import Ear
 from skipping import run_watched, turns, within
 
@@ -112,6 +115,27 @@ def result_of(answers: dict[str, bytes], call: Call) -> TaskFailed | object:
 
     run_watched(scenario)
     return found[0]
+
+
+@pytest.mark.parametrize("loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_answers_are_acknowledged_at_once(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """`TCP_QUICKACK` is 0 in a dialogue, in which Linux delays acknowledgements; each command would end it."""
+
+    async def main() -> list[int]:
+        async with server({}) as (endpoint, _):
+            mailbox = mailbox_of(endpoint)
+            await mailbox.log_on()
+            states = []
+            for _ in range(5):
+                await mailbox.open(INBOX)
+                session: Any = mailbox.session
+                sock = session.connection._protocol.sock
+                states.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
+            mailbox.abandon()
+            return states
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(main()) == [1] * 5
 
 
 async def listing(mailbox: ImapMailbox) -> object:
