@@ -174,6 +174,7 @@ def _figures(
         server=header.server,
         embedded=header.embedded,
         submission=header.submission,
+        acknowledgements=header.acknowledgements,
         day=day,
         load_equivalent_users=None if stress else _load_equivalent(users, day, load),
         received_share=header.planned_load.received_share if header.planned_load else None,

@@ -33,6 +33,7 @@ from loadsim.model.state_checks import StateChecks
 from loadsim.processes.event_loop import fastest_loop
 from loadsim.protocols.registry import open_companions, open_drivers
 from loadsim.protocols.sasl.choice import used_methods
+from loadsim.protocols.transport import ACKNOWLEDGEMENTS
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.writer import TimingLogWriter
@@ -146,6 +147,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     header = {
         **begin.header,
         "event_loop": type(asyncio.get_running_loop()).__module__,
+        "acknowledgements": ACKNOWLEDGEMENTS,
         "wall_clock_start": epoch.isoformat(),
     }
     # Open the log.

@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Any
 
 from loadsim.documents.json_values import INLINE, OPTIONAL
-from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.model.terms import WITHOUT_WINDOW, Acknowledgements, Window
 
 NO_CRITERION = {"no_criterion": True}
 """Metadata of a field that no criterion may name: the scenario determines it, or it explains another figure."""
@@ -498,6 +498,9 @@ class Figures:
     embedded: bool
     submission: str | None
     """The server; whether it is the embedded one; `client.submission` (null if no user submits by SMTP)."""
+    acknowledgements: Acknowledgements
+    """`at once`, or `delayed` as by the client's system ([why it
+    counts](../explanation/measurement.md#acknowledgements))."""
     day: Day = field(metadata=INLINE)
     load_equivalent_users: float | None = field(metadata=NO_CRITERION)
     """Users times 8 h divided by `day_s`, times `window_factor`, times `load.share` if below 1, as a whole number. This

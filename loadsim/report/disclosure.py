@@ -58,6 +58,7 @@ def _generator(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     yield "Libraries", ", ".join(f"{name} {version}" for name, version in (facts.libraries or {}).items())
     yield "Python", facts.python
     yield "Event loop", header.event_loop
+    yield "Acknowledgements", figures.acknowledgements
     yield "Clients and engines", f"{figures.clients} and {figures.engines}"
     yield "Generator's machine", _words([machine.name for machine in figures.machines])
     yield "Processor", facts.processor

@@ -16,7 +16,7 @@ from loadsim.errors import LogError
 from loadsim.findings.finding import Finding
 from loadsim.findings.severity import Severity
 from loadsim.model.partition import CIRCLE, Assignment
-from loadsim.model.terms import MONITOR_NAME, MOST_USERS, FaultOnPurpose, Window
+from loadsim.model.terms import MONITOR_NAME, MOST_USERS, Acknowledgements, FaultOnPurpose, Window
 from loadsim.scenario.criteria import DEFAULT, LIMITS
 from loadsim.timinglog.documents import (
     LONGEST_S,
@@ -114,7 +114,8 @@ class LogHeader(NamedTuple):
     """The header of a log from an engine, a machine or a monitor; a merged log's header has no maker.
 
     `wall_clock_start` (ISO 8601) is the time of day when the maker's clock showed `epoch_ns`; "" if unknown. `hand` is
-    the assignment of users. `load_unknown`: the run was not planned. Other keys come from the scenario.
+    the assignment of users. `load_unknown`: the run was not planned. `acknowledgements`: of loadsim's own connections.
+    Other keys come from the scenario.
     """
 
     epoch_ns: Instant_ns
@@ -134,6 +135,7 @@ class LogHeader(NamedTuple):
     audited: bool | None = None
     audit_allow: tuple[FaultOnPurpose, ...] = ()
     event_loop: str | None = None
+    acknowledgements: Acknowledgements = "delayed"
     submission: str | None = None
     programs: str | None = None
     log_on: str | None = None

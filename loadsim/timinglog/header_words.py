@@ -31,6 +31,7 @@ LABELS: Mapping[str, str] = {
     LIMITS: "limits",
     "audit_allow": "allowed faults (run.audit_allow)",
     "event_loop": "event loop",
+    "acknowledgements": "acknowledgements to the server",
     "mailbox": "start state (mailbox)",
 }
 """The keys' names, and the scenario keys that set them, in the order in which differences are listed.

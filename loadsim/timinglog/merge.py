@@ -44,6 +44,9 @@ SAME = (
 )
 """Header keys that must agree in all logs of a run: the load, and the terms of score and verdict."""
 
+SAME_IN_ENGINES = ("acknowledgements",)
+"""Header keys that must agree in the logs of all engines; others lack them."""
+
 LSLOG_WINDOW_S = Window(3600.0, 14400.0)
 """LsLog's default window in seconds: from 1:00 to 4:00 after the start."""
 
@@ -184,7 +187,10 @@ def with_audit(log: TimingLog, files: Sequence[Path]) -> TimingLog:
 
 
 def check_compatible(logs: Sequence[TimingLog]) -> None:
-    """Raise `LogError` if logs come from several runs, if two belong to one engine, or if they differ in `SAME`."""
+    """Raise `LogError` if logs come from several runs, if two belong to one engine, or if they differ in `SAME`.
+
+    Engines must also agree in `SAME_IN_ENGINES`.
+    """
     sources = sorted((log.sources[0] for log in logs), key=identity)
     if len(runs := sorted({source.run for source in sources})) > 1:
         raise LogError(
@@ -194,9 +200,13 @@ def check_compatible(logs: Sequence[TimingLog]) -> None:
     for source, following in pairwise(sources):
         if identity(source) == identity(following):
             raise LogError(f"merge: expected each log once, found {_named(source)} of run {source.run!r} twice")
-    stated_first = logs[0].header.by_key()
+    _check_same(logs, SAME)
+    _check_same([log for log in logs if log.sources[0].simulates], SAME_IN_ENGINES)
+
+
+def _check_same(logs: Sequence[TimingLog], keys: Sequence[str]) -> None:
     for log in logs[1:]:
-        for key, *values in differences(stated_first, log.header.by_key(), SAME):
+        for key, *values in differences(logs[0].header.by_key(), log.header.by_key(), keys):
             places = (_named(differing.sources[0]) for differing in (logs[0], log))
             stated = " and ".join(f"{value!r} in {place}" for value, place in zip(values, places, strict=True))
             raise LogError(f"merge: {key}: expected the same in all logs of a run, found {stated}")

@@ -63,6 +63,7 @@ class Loop(asyncio.SelectorEventLoop):
 
     async def _socket(self, _: object, __: object, begin: Callable[[], None] = lambda: None) -> Any:
         begin()
+        return NoSocket()
 
     def _transport(self, _: object, protocol: Any, *__: object) -> Any:
         return Transport(self, protocol, self._peer)
@@ -81,6 +82,12 @@ class Loop(asyncio.SelectorEventLoop):
 
     def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.complaints.append(f"{context['message']}: {context.get('exception')!r}")
+
+
+class NoSocket:
+    """Takes the options of a socket."""
+
+    def setsockopt(self, *_: int) -> None: ...
 
 
 class Transport(asyncio.Transport):

@@ -29,6 +29,7 @@ LEFT_OUT = {
     "mode": TEXT,
     "server": TEXT,
     "submission": TEXT,
+    "acknowledgements": TEXT,
     "plan_digest": TEXT,
     "tasks.*.no_interval": TEXT,
     "by_protocol.*.no_interval": TEXT,

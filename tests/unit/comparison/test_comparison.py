@@ -310,6 +310,11 @@ def test_drivers_are_compared_each_with_itself(tmp_path: Path) -> None:
             Code.COMPARED_UNLIKE,
             "shape of the day (run.day_shape): flat in b1, 2 parts, the busiest at 1.5 times",
         ),
+        (  # logs of earlier versions do not say, and were delayed
+            {"acknowledgements": "at once"},
+            Code.COMPARED_UNLIKE,
+            "acknowledgements to the server: delayed in b1, at once in n2",
+        ),
         ({"weights": {"READ": 1, "SEND": 1}}, Code.COMPARED_UNLIKE, "weights.READ: 10 in b1, 1 in n2"),
         (
             {"programs": "thunderbird"},

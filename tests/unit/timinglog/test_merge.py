@@ -53,6 +53,7 @@ def test_logs_of_two_runs_are_not_merged(tmp_path: Path, capsys: pytest.CaptureF
         ({"limits": {"hits": 7}}, "limits.hits: .* found 1 in c1.0 and 7 in c1.1"),
         ({"window_s": [0.0, 90.0]}, r"window_s: .* found \[0.0, 100.0\] in .* and \[0.0, 90.0\] in"),
         ({"compression": 2.0}, "compression: .* found 1.0 in .* and 2.0 in"),
+        ({"acknowledgements": "at once"}, "acknowledgements: .* found 'delayed' in .* and 'at once' in"),
     ],
 )
 def test_logs_with_different_limits_are_not_merged(tmp_path: Path, header: dict[str, Any], named: str) -> None:
