@@ -176,6 +176,14 @@ class Observer(Protocol):
         """Report that the session broke while no call was waiting for it. (A waiting call raises instead.)"""
 
 
+class SearchKey(StrEnum):
+    """The place of a search's words; the values are IMAP's keys (RFC 9051 section 6.4.4)."""
+
+    SENDER = "FROM"
+    SUBJECT = "SUBJECT"
+    TEXT = "TEXT"
+
+
 class Mailbox(Protocol):
     """One user's mailbox: one session, over one or more connections, and one call at a time."""
 
@@ -194,6 +202,12 @@ class Mailbox(Protocol):
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """Open the folder, and return the headers of its `newest` messages (None: all), oldest first."""
+
+    async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
+        """Open the folder, and have the server search it for ASCII words, ignoring case.
+
+        Return the headers of the `newest` messages found, oldest first.
+        """
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         """Open the Inbox, and return the headers since the last `headers(INBOX)` or `arrived()`, oldest first.
@@ -428,7 +442,7 @@ class Driver(Protocol):
 ALL_TASKS = frozenset(
     (
         *("LOGON", "SYNC", "READ", "LOAD ATTACHMENT", "SEND", "REPLY", "REPLY ALL", "FORWARD", "SAVE SENT", "MOVE"),
-        *("COPY", "DELETE", "BROWSE", "SCHEDULE", "EVICT", "LOGOFF"),
+        *("COPY", "DELETE", "DELETE UNREAD", "BROWSE", "SEARCH", "SCHEDULE", "EVICT", "LOGOFF"),
     )
 )
 """The names of all tasks; a driver may support only some."""

@@ -32,6 +32,7 @@ from loadsim.model.ports import (
     MessageRef,
     Observer,
     Part,
+    SearchKey,
     Services,
     Session,
     Structure,
@@ -408,6 +409,23 @@ class InMemoryMailbox:
             if folder == INBOX:
                 self._shown_uid = max(self._shown_uid, uids[-1])
         return _Headers(self, listed, uids)
+
+    async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
+        if self._open != folder:
+            await self._select(folder)
+        listed, sought = self.folder(folder), words.lower()
+        found = [uid for uid in listed.messages if sought in self._searched(self.header(listed, uid), key).lower()]
+        await self._command("IMAP UID SEARCH", 40 + len(words), 20 + 5 * len(found))
+        if uids := found[-newest:]:
+            await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(uids))
+        return [self.header(listed, uid) for uid in uids]
+
+    def _searched(self, header: Header, key: SearchKey) -> str:
+        """Return what a search by this key looks at; for texts, also what an answer may have been."""
+        if key is not SearchKey.TEXT:
+            return header.sender if key is SearchKey.SENDER else header.subject
+        texts = self._system.contents.sent(header.tag, True) if header.tag else ()
+        return " ".join([header.sender, header.subject, *(text.body.decode("ascii") for text in texts)])
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         """UID FETCH of messages since the last listing of the Inbox, or with `reopen`, since the start state."""

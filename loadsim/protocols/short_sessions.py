@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import INBOX, Flag, Header, Mailbox, MessageRef, Part, Structure
+from loadsim.model.ports import INBOX, Flag, Header, Mailbox, MessageRef, Part, SearchKey, Structure
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +70,9 @@ class PerViewMailbox:
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         return await (await self._session()).headers(folder, newest)
+
+    async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
+        return await (await self._session()).search(folder, key, words, newest)
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         return await (await self._session()).arrived(reopen)

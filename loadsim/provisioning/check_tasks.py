@@ -19,7 +19,7 @@ from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, ServerSilent, TaskFailed
 from loadsim.model.content.compose import Answered, Attachment, Contents
 from loadsim.model.content.templates import KINDS
-from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox
+from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox, SearchKey
 from loadsim.model.records import SPANS, CommandFields, MailFields, TaskFields
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.provisioning.server_report import TriedTask, lacking
@@ -28,7 +28,7 @@ from loadsim.scenario.criteria import planned_tasks
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
 from loadsim.users.activities import Step, Steps, UnderWay
-from loadsim.users.mail import UserMail
+from loadsim.users.mail import Sought, UserMail
 from loadsim.users.stored_mail import StoredMail
 from loadsim.users.tasks import LOGON, SAVE_SENT, SYNC, TASKS, Outgoing, Read, Task
 from loadsim.users.user import IDLE
@@ -84,6 +84,9 @@ class OwnMail:
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         return self._own(await self._mailbox.arrived(reopen), True)
+
+    async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
+        return self._own(await self._mailbox.search(folder, key, words, newest), folder == INBOX)
 
     async def watch(self) -> None:
         if self.watches:
@@ -222,8 +225,8 @@ class TaskCheck(StandaloneControl):
         self._mail.listed.set()
 
     async def _receive(self) -> Sequence[Header]:
-        """Send three messages to the user, and return their headers; none if they do not arrive."""
-        kinds = [self._attached or SMALL, SMALL, SMALL]
+        """Send the user a message for each way to be rid of one; return their headers, or none if one is missing."""
+        kinds = [self._attached or SMALL, SMALL, SMALL, *[SMALL] * ("DELETE UNREAD" in self.planned)]
         submission = self.driver.session(self.partner, NullObserver()).submission
         to = {self.user.number: self.user.account.address}
         ids = []
@@ -275,18 +278,21 @@ class TaskCheck(StandaloneControl):
 
     def _steps(self) -> Steps:
         if self._received:
-            first, second, third = self._received
+            first, second, third, *unread = self._received
             structure = yield from self._do("READ", first)
             if structure is not None and first.tag is not None:
                 for part in structure.attachments[:1]:
                     yield from self._do("LOAD ATTACHMENT", (first, part))
                 for task, (flag, how) in ANSWERS.items():
                     yield from self._send(task, Read(first, first.tag, structure), (first, flag, how))
+            yield from self._do("SEARCH", Sought(first, SearchKey.SENDER, first.sender))
             yield from self._do("COPY", first)
             yield from self._do("MOVE", first)
             yield from self._do("BROWSE", 0)
             yield from self._do("DELETE", second)
             yield from self._do("EVICT", [third])
+            for header in unread:
+                yield from self._do("DELETE UNREAD", header)
         yield from self._send("SEND")
         for task in ("SCHEDULE", *self.user.profile.tasks):
             yield from self._do(task, 0)

@@ -207,6 +207,10 @@ def planned_tasks(profile: Profile) -> set[str]:
         tasks.add("SEND")
     if profile.schedule.per_day:
         tasks.add("SCHEDULE")
+    if profile.search.per_day:
+        tasks.add("SEARCH")
+    if profile.process_inbox.per_day and profile.process_inbox.delete_unread:
+        tasks.add("DELETE UNREAD")
     reads = {
         "READ": (profile.process_inbox.per_day, profile.after_reading),
         "BROWSE": (profile.browse.per_day, profile.after_browsing),

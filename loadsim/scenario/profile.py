@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -36,13 +36,15 @@ from loadsim.documents.yaml_reader import (
 )
 from loadsim.errors import MOST_SHOWN
 from loadsim.files import real_path
-from loadsim.model.ports import ALL_TASKS
+from loadsim.model.ports import ALL_TASKS, SearchKey
 from loadsim.model.records import SPANS
 from loadsim.scenario.distribution import CountDistribution, DurationDistribution, SizeDistribution
 from loadsim.scenario.mailboxes import MessageSizes
 
 KINDS = ("ups1K", "ups2K", "ups4K", "ups10Kat", "upsBMobj", "upsWDatt", "upsXLatt", "upsXLobj")
 """The message kinds in the order of Compaq 1997, Table 1, which draws follow."""
+
+SEARCH_KEYS = tuple(key.name.lower() for key in SearchKey)
 
 OUTCOMES = ("reply", "reply_all", "forward", "move", "copy", "delete", "nothing")
 """The outcomes of reading a message in the order of the tables, which draws follow."""
@@ -105,6 +107,8 @@ class ProcessInbox:
     """Times a day that the user reads all unread messages."""
     read_note_delay_ms: DurationDistribution = field(metadata={"key": "read_note_delay"})
     """Pause between messages, `{min, average, max}`; scales with the day."""
+    delete_unread: Share = 0.0
+    """Share of new messages that are moved to Deleted Items instead of being read. Default: 0%."""
 
 
 @strict
@@ -112,6 +116,21 @@ class ProcessInbox:
 class Browse:
     per_day: Amount
     """Times a day that the user reads an old message from a random folder."""
+
+
+def _weights_of_keys(value: object) -> dict[str, float]:
+    return _some_of(read_weights(value, "search keys", SEARCH_KEYS), SEARCH_KEYS)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class SearchHabit:
+    per_day: Amount
+    """Times a day that the user has the server search the Inbox, and reads a message found."""
+    by: Annotated[dict[str, float], Reads(_weights_of_keys, "mapping")] = field(
+        default_factory=lambda: dict.fromkeys(SEARCH_KEYS, 1.0)
+    )
+    """Weights of the `sender`, `subject` and `text` (header and body) by which users search. Default: 1 each."""
 
 
 @strict
@@ -214,10 +233,13 @@ TASKS = "tasks"
 
 
 def _weights_of_kinds(value: object) -> dict[str, float]:
-    weights = read_weights(value, "message kinds", KINDS)
+    return _some_of(read_weights(value, "message kinds", KINDS), KINDS)
+
+
+def _some_of(weights: dict[str, float], names: Sequence[str]) -> dict[str, float]:
     if not any(weights.values()):
         raise mismatch("a weight above 0", "none")
-    return {kind: weights.get(kind, 0.0) for kind in KINDS}
+    return {name: weights.get(name, 0.0) for name in names}
 
 
 @strict
@@ -261,6 +283,8 @@ class Profile:
     is an attachment."""
     lists: ListRule
     """Distribution lists."""
+    search: SearchHabit = field(default_factory=lambda: SearchHabit(0.0))
+    """Searching. Default: never."""
     schedule: Schedule
     """The user's calendar."""
     tasks: dict[Annotated[str, Reads(_plugin_task, "text")], PluginTask] = field(default_factory=dict)

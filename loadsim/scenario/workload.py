@@ -19,7 +19,7 @@ from typing import NamedTuple
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw, gap_s, pick, weighted
 from loadsim.model.message_tag import initial_id
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, SearchKey
 from loadsim.scenario.day_shape import DayShape
 from loadsim.scenario.distribution import Distribution
 from loadsim.scenario.mailboxes import PROFILES, folder_names
@@ -30,6 +30,7 @@ from loadsim.scenario.scenario import Scenario
 NEW_MAIL = "new mail"
 PROCESS_INBOX = "process inbox"
 BROWSE = "browse"
+SEARCH = "search"
 SCHEDULE = "schedule"
 """Kinds of activities; each plug-in task's name is one, too."""
 
@@ -193,6 +194,7 @@ class Workload:
                 NEW_MAIL: profile.new_mail.per_day,
                 PROCESS_INBOX: profile.process_inbox.per_day,
                 BROWSE: profile.browse.per_day,
+                SEARCH: profile.search.per_day,
                 SCHEDULE: profile.schedule.per_day,
                 **{name: task.per_day for name, task in profile.tasks.items()},
             }
@@ -264,6 +266,11 @@ class Workload:
     def choose(self, user: int, stream: str, index: int | str, count: int) -> int:
         """Draw an index below `count`, each equally likely."""
         return pick(draw(self.seed, user, stream, index), count)
+
+    def search_key(self, user: int, profile: Profile, index: int) -> SearchKey:
+        """Draw what the user's `index`th search looks at."""
+        keys, weights = zip(*profile.search.by.items(), strict=True)
+        return SearchKey[keys[weighted(draw(self.seed, user, "search.key", index), tuple(accumulate(weights)))].upper()]
 
     def schedule_bytes(self, user: int, profile: Profile, index: int) -> int:
         """Draw the size of the schedule file after the `index`th schedule change."""

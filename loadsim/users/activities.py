@@ -73,6 +73,8 @@ def _steps(user: UserMail, activity: workload.Activity) -> Steps:
             return process_inbox(user)
         case workload.BROWSE:
             return browse(user, activity.number)
+        case workload.SEARCH:
+            return search(user, activity.number)
         case workload.SCHEDULE:
             return only(Step(tasks.SCHEDULE, activity.number))
     return only(Step(user.host.plugin_tasks[activity.kind], activity.number))
@@ -104,10 +106,11 @@ def process_inbox(user: UserMail) -> Steps:
         while inbox.unread:
             unread = inbox.unread.pop(0)
             header = unread.header
-            structure = yield Step(tasks.READ, header, delay_ms, unread.since_ns)
-            if structure is None:
+            step = first_step(user, unread, delay_ms)
+            structure = yield step
+            if step.task is tasks.READ and structure is None:
                 failed.append(unread)
-            else:
+            elif step.task is tasks.READ:
                 yield from _after_reading(user, header, structure, tasks.AFTER_READING, user.profile.after_reading)
             delay_ms = user.read_note_delay_ms(header)
         inbox.unread.extend(failed)
@@ -118,6 +121,20 @@ def process_inbox(user: UserMail) -> Steps:
     finally:
         inbox.unread[:0] = failed
         inbox.processing = False
+
+
+def first_step(user: UserMail, unread: Unread, delay_ms: float = 0.0) -> Step:
+    """Return what the user does first with a new message: read it, or delete it unread."""
+    tag, share = unread.header.tag, user.profile.process_inbox.delete_unread
+    unwanted = share and tag is not None and user.workload.chance(user.number, "delete unread", tag.id, share)
+    return Step(tasks.DELETE_UNREAD if unwanted else tasks.READ, unread.header, delay_ms, unread.since_ns)
+
+
+def search(user: UserMail, index: int) -> Steps:
+    """Search for a message in the Inbox; without one, there is nothing to do."""
+    sought = user.sought(index)
+    if sought is not None:
+        yield Step(tasks.SEARCH, sought)
 
 
 def browse(user: UserMail, index: int) -> Steps:

@@ -126,6 +126,11 @@ class Inbox:
         if known is not None:
             self._messages[header.ref] = known._replace(flags=flags_among(known.flags | {flag}))
 
+    @property
+    def held(self) -> list[Header]:
+        """The users' messages that are in the Inbox for sure, oldest first."""
+        return list(self._messages.values())
+
     def known(self, header: Header) -> Header:
         """Return a message with the flags that it should have."""
         return self._messages.get(header.ref, header)

@@ -5,11 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
+from loadsim.model.content.prose import long_word
 from loadsim.model.draws import draw
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Driver, Flag, Header, Observer
+from loadsim.model.ports import (
+    CALENDAR,
+    DELETED_ITEMS,
+    INBOX,
+    SENT_ITEMS,
+    Account,
+    Driver,
+    Flag,
+    Header,
+    Observer,
+    SearchKey,
+)
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
 from loadsim.users.host import Host
 from loadsim.users.inbox import Inbox, Unread
@@ -17,6 +30,14 @@ from loadsim.users.stored_mail import StoredMail
 
 HEADERS_A_TURN = 500
 """The most headers of a list to process in one turn of the event loop, which takes about a millisecond."""
+
+
+class Sought(NamedTuple):
+    """A message to search for, and the words that it has there."""
+
+    header: Header
+    key: SearchKey
+    words: str
 
 
 class UserMail:
@@ -96,6 +117,19 @@ class UserMail:
             return delay_ms.min
         name = header.tag.id if header.tag else ""
         return delay_ms.at(draw(self.workload.seed, self.number, "read note delay", name))
+
+    def sought(self, index: int) -> Sought | None:
+        """Choose a message in the Inbox to search for, and the words by which it is found; None without a message."""
+        held = self.inbox.held
+        if not held:
+            return None
+        header = held[self.workload.choose(self.number, "search.message", index, len(held))]
+        key = self.workload.search_key(self.number, self.profile, index)
+        words = None if key is SearchKey.SENDER else long_word(header.subject)
+        if key is SearchKey.TEXT and header.tag:
+            u = draw(self.workload.seed, self.number, "search.word", index)
+            words = self.contents.word(header.tag, u) or words
+        return Sought(header, key, words) if words else Sought(header, SearchKey.SENDER, header.sender)
 
     async def watch(self) -> None:
         await self.mailbox.watch()

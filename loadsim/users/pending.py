@@ -15,8 +15,7 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from loadsim.scenario.workload import PROCESS_INBOX
-from loadsim.users import tasks
-from loadsim.users.activities import Step, Steps, UnderWay
+from loadsim.users.activities import Step, Steps, UnderWay, first_step
 from loadsim.users.inbox import Unread
 from loadsim.users.mail import UserMail
 from loadsim.users.session_state import ON_TIME, Late
@@ -129,10 +128,10 @@ class PendingActivities:
         """Do nothing: new mail does not move due times."""
 
     def shown(self, unread: Sequence[Unread]) -> None:
-        """For messages listed after the end that were due to be read by then, record their READs as skipped."""
+        """For messages listed after the end that were due to be read by then, record their first steps as skipped."""
         for message in unread if self._end_ns is not None else ():
             if message.since_ns <= self._processing_ns:
-                self._log.skipped(Step(tasks.READ, message.header), self._processing_ns)
+                self._log.skipped(first_step(self._user, message), self._processing_ns)
 
     def end(self, end_ns: int) -> None:
         """Record pending steps as skipped, and also the steps that would follow them if each failed."""

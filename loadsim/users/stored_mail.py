@@ -38,8 +38,9 @@ from functools import lru_cache
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
-from loadsim.model.ports import INBOX, SYSTEM_FLAGS, Flag, Header, MessageRef, flags_among
+from loadsim.model.ports import INBOX, SYSTEM_FLAGS, Flag, Header, MessageRef
 
+SEEN = frozenset((Flag.SEEN,))
 DECODED = 57 / 78
 """The decoded size of a byte of base64, including line ends: some servers state sizes with the parts decoded."""
 
@@ -96,6 +97,7 @@ class StoredMail:
         self._tried: Counter[tuple[str, str]] = Counter()  # folder and id, per task that may have put it there
         self.not_kept: set[Flag] = set()  # flags that some folder does not keep; mail may have been there
         self._unlisted: set[str] = set()
+        self._unread: set[str] = set()  # of these, some copy was put into a folder unread
         self._place: dict[MessageRef, str] = {}  # the folder of each browsed message; all others are in the Inbox
 
     @property
@@ -115,7 +117,9 @@ class StoredMail:
         into.held += folder == INBOX or not self._copies(folder, message_id, original)
         if folder != INBOX:
             into.put[message_id] += 1
-            into.recent[message_id] = flags_among([*(original.flags if original else ()), Flag.SEEN])
+            into.recent[message_id] = original.flags if original else SEEN
+            if Flag.SEEN not in into.recent[message_id]:
+                self._unread.add(message_id)
 
     def choose(self, headers: Iterable[Header], folder: str) -> Header | None:
         """Return the folder's first message that no other activity has chosen, and reserve it until `release`."""
@@ -250,7 +254,7 @@ class StoredMail:
         at_start = (Flag.SEEN,) if listed.name != INBOX else ()
         unflagged: dict[str, bool] = {}
         for header, tag in listed.own:
-            start = at_start if tag.run == INITIAL_RUN else ()
+            start = at_start if tag.run == INITIAL_RUN and tag.id not in self._unread else ()
             needed = flags.get(header.ref, listed.recent.get(tag.id, start))
             lacks = bool({*needed} - header.flags - self.not_kept - {Flag.FORWARDED})
             unflagged[tag.id] = unflagged.get(tag.id, True) and lacks

@@ -14,9 +14,9 @@ from typing import Any
 from loadsim.errors import BareLineFeeds, MailMissing, ServerRefused
 from loadsim.model.content.compose import Answered, Attachment, least_bytes
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, SearchKey, Structure
 from loadsim.scenario.workload import NEW_MAIL, Addressing
-from loadsim.users.mail import UserMail
+from loadsim.users.mail import Sought, UserMail
 from loadsim.users.stored_mail import DECODED
 
 AFTER_READING = "after reading"
@@ -272,7 +272,7 @@ async def move(user: UserMail, header: Header) -> None:
 
 
 async def copy(user: UserMail, header: Header) -> None:
-    folder = user.random_folder("copy", header)
+    header, folder = user.inbox.known(header), user.random_folder("copy", header)
     user.stored.tries([header], folder)
     with user.stored.must_be_whole(header), user.unless_sure([header], folder):
         await user.mailbox.copy([header.ref], folder)
@@ -331,6 +331,21 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
         raise MailMissing("no message to browse", folder)
     await _back(user)
     return (header, structure) if header is not None and structure is not None else None
+
+
+async def search(user: UserMail, sought: Sought) -> None:
+    """Search the Inbox for a message that is there, list the newest messages found, and read the one sought.
+
+    Raises `ServerRefused` if the server does not find it, or finds messages without the words.
+    """
+    header, key, words = sought
+    found = await user.mailbox.search(INBOX, key, words, SCREENFUL)
+    if len(found) < SCREENFUL and all(hit.ref != header.ref for hit in found):
+        raise ServerRefused("SEARCH does not find a message", f"by {key}")
+    told = {SearchKey.SENDER: [hit.sender for hit in found], SearchKey.SUBJECT: [hit.subject for hit in found]}
+    if any(words.lower() not in text.lower() for text in told.get(key, ())):
+        raise ServerRefused("SEARCH finds other messages", f"by {key}")
+    await _show(user, header)
 
 
 def make_schedule(user: UserMail, index: int) -> tuple[str, bytes]:
@@ -405,7 +420,9 @@ SAVE_SENT = Task("SAVE SENT", save_sent)
 MOVE = Task("MOVE", move)
 COPY = Task("COPY", copy)
 DELETE = Task("DELETE", delete)
+DELETE_UNREAD = Task("DELETE UNREAD", delete)
 BROWSE = Task("BROWSE", browse)
+SEARCH = Task("SEARCH", search)
 SCHEDULE = Task("SCHEDULE", schedule, make_schedule)
 EVICT = Task("EVICT", evict)
 LOGOFF = Task("LOGOFF", log_off)

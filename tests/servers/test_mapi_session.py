@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import email
+import email.policy
 import ssl
 import struct
 from collections.abc import Awaitable, Callable
@@ -24,7 +26,18 @@ from loadsim.audit.reading import read_mailbox
 from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, ServerSilent
 from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import AUTOMATIC_REPLY, body_digest
-from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, Endpoint, Flag, Part, Provisioning, Services, Session
+from loadsim.model.ports import (
+    CALENDAR,
+    INBOX,
+    SENT_ITEMS,
+    Endpoint,
+    Flag,
+    Part,
+    Provisioning,
+    SearchKey,
+    Services,
+    Session,
+)
 from loadsim.protocols.mapi import objects, tags
 from loadsim.protocols.mapi.session import LONGEST_WAIT_S, PAUSE_S
 from loadsim.protocols.registry import open_driver
@@ -469,3 +482,27 @@ async def test_a_session_over_tls_checks_the_certificate(
         await stranger.log_on()
     listening.close()
     await server.end()
+
+
+@pytest.mark.parametrize(
+    ("key", "words", "expected"),
+    [
+        (SearchKey.SENDER, "USER1@", ["n1.0", "n1.1", "n1.2"]),
+        (SearchKey.SUBJECT, "{0}", ["n1.1"]),
+        (SearchKey.TEXT, "{1}", ["n1.2"]),
+        (SearchKey.TEXT, "nothing of the kind", []),
+    ],
+)
+async def test_a_search_finds_messages_by_their_words(key: SearchKey, words: str, expected: list[str]) -> None:
+    """Words of one message, as the standard library reads them; the open folder keeps its own list."""
+    ids = ["n1.0", "n1.1", "n1.2"]
+    sent = [email.message_from_bytes(message_of("ups1K", one), policy=email.policy.default) for one in ids]
+    said = max(sent[2].get_content().splitlines(), key=len)
+    async with logged_on() as (_, mailbox, _):
+        for one in ids:
+            await mailbox.append(SENT_ITEMS, message_of("ups1K", one), [Flag.SEEN])
+        await mailbox.headers(SENT_ITEMS, None)
+        found = await mailbox.search(SENT_ITEMS, key, words.format(sent[1]["Subject"].upper(), said), 50)
+        assert [header.tag.id for header in found if header.tag] == expected
+        assert list(await mailbox.search(SENT_ITEMS, key, words.format(sent[1]["Subject"], said), 1)) == found[-1:]
+        assert len(await mailbox.headers(SENT_ITEMS, None)) == 3

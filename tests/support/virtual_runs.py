@@ -252,8 +252,9 @@ def chosen(commands: Mapping[tuple[int, str, int], Any]) -> Fault:
 
 EVERYTHING = quiet(
     new_mail={"per_day": 60, "recipients": 2, "list_chance": "30%"},
-    process_inbox={"per_day": 60},
+    process_inbox={"per_day": 60, "delete_unread": "10%"},
     browse={"per_day": 30},
+    search={"per_day": 30},
     schedule={"per_day": 20},
     after_reading={"reply": "10%", "reply_all": "10%", "forward": "10%", "move": "15%", "copy": "15%", "delete": "15%"},
     messages={"ups1K": 1, "ups10Kat": 1},

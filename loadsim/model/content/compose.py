@@ -195,6 +195,11 @@ class Contents:
             content = self._pool.new(tag.kind, u)
             yield templates.Entity(content.header, content.pieces[0])
 
+    def word(self, tag: MessageTag, u: float) -> str | None:
+        """Return a word in a message's text; None if only its sender knows the text."""
+        texts = [] if tag.id.startswith(ANSWER) else [*self.sent(tag, True)]
+        return prose.long_word(texts[0].body.partition(b"=")[0].decode("ascii"), u) if texts else None
+
     def is_altered(self, tag: MessageTag, part: Part, data: bytes | bytearray, is_text: bool, alone: bool) -> bool:
         """Return whether a part's bytes or encoding differ from what was sent; False if that is unknown.
 

@@ -224,3 +224,12 @@ def _filing(writer: Writer, size: int) -> Iterator[str]:
         line += writer.word(WORDS["modifier"]) + "/"
     digits = size - 2 - len(line)
     yield line + "".join(str(writer.below(10)) for _ in range(digits))
+
+
+_LONG_WORD = re.compile(r"\b[A-Za-z]{4,20}\b")
+
+
+def long_word(text: str, u: float = 0.0) -> str | None:
+    """Return a word of at least four ASCII letters, by which people may search for a text; None if it has none."""
+    found = _LONG_WORD.findall(text)
+    return found[pick(u, len(found))] if found else None

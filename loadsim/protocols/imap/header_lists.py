@@ -72,6 +72,14 @@ class HeaderLists:
         headers = list(by_uid.values())
         return headers if newest is None else headers[-newest:]
 
+    async def these(self, connection: ImapConnection, folder: str, uids: Sequence[int]) -> Sequence[Header]:
+        """UID FETCH of these messages' headers, unless they are in the cache (RFC 9051 section 6.4.9)."""
+        by_uid: dict[int, Header] = {}
+        if self.cache is not None:
+            by_uid = self.cache.of(folder, self.session.validity[folder])
+        await self._fill(connection, folder, by_uid, uids)
+        return [by_uid[uid] for uid in uids if uid in by_uid]
+
     async def arrived(self, connection: ImapConnection, reopen: bool) -> Sequence[Header]:
         """UID FETCH of Inbox messages not listed yet or, with `reopen`, not there at first (RFC 9051 6.4.9)."""
         arrivals = self.session.arrivals

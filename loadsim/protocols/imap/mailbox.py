@@ -17,12 +17,13 @@ from loadsim.model.ports import (
     NewMessage,
     Part,
     Quota,
+    SearchKey,
     ServerOffer,
     Stored,
     Structure,
     batches,
 )
-from loadsim.protocols.imap.commands import Argument, Literal, date_time, number_sets
+from loadsim.protocols.imap.commands import Argument, Literal, astring, date_time, number_sets
 from loadsim.protocols.imap.connection_port import ImapConnection
 from loadsim.protocols.imap.folder_names import SEPARATOR, canonical
 from loadsim.protocols.imap.grammar import number_of, numbers_of
@@ -103,6 +104,18 @@ class ImapMailbox:
             if not self.session.count or newest == 0:
                 return []
             return await self._lists.newest(connection, folder, newest)
+
+    async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
+        """UID SEARCH (RFC 9051 section 6.4.4), and UID FETCH of the headers of the newest messages found."""
+        folder = canonical(folder)
+        with self.session as connection:
+            await self.session.refresh(connection, folder)
+            answer = await connection.send("UID SEARCH", key.encode(), astring(words))
+            results = [response.numbers for response in answer.data if isinstance(response, Search)]
+            if not results:
+                raise ServerRefused("SEARCH without data", f"{folder}{_instead([answer])}")
+            uids = sorted(NumberSet.union(results))[-newest:]
+            return await self._lists.these(connection, folder, uids)
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         """UID FETCH of new mail; see `HeaderLists.arrived`."""

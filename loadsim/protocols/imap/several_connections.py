@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from loadsim.errors import ServerLost, ServerRefused
-from loadsim.model.ports import INBOX, Flag, Header, KeptLines, Observer, Part, Structure
+from loadsim.model.ports import INBOX, Flag, Header, KeptLines, Observer, Part, SearchKey, Structure
 from loadsim.protocols.imap.folder_names import canonical
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox
@@ -175,6 +175,9 @@ class SeveralConnections:
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         return await (await self._to_open(folder)).headers(folder, newest)
+
+    async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
+        return await (await self._to_open(folder)).search(folder, key, words, newest)
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         return await self._used(self._inbox).arrived(reopen)

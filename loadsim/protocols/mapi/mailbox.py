@@ -23,6 +23,7 @@ from loadsim.model.ports import (
     NewMessage,
     Part,
     Quota,
+    SearchKey,
     ServerOffer,
     Stored,
     Structure,
@@ -67,6 +68,13 @@ _MARKS = {Flag.ANSWERED: (102, 0x105), Flag.FORWARDED: (104, 0x106), None: (0, 0
 """PidTagLastVerbExecuted and PidTagIconIndex (MS-OXOMSG section 2.2.1.10) by flag; None: neither flag."""
 
 _TEXT_PART = "1"
+
+SEARCHED = {
+    SearchKey.SENDER: (tags.SENT_REPRESENTING_SMTP_ADDRESS,),
+    SearchKey.SUBJECT: (tags.SUBJECT,),
+    SearchKey.TEXT: (tags.SUBJECT, tags.BODY),
+}
+"""The properties that a search looks at."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -212,6 +220,21 @@ class MapiMailbox:
             if folder == INBOX:
                 self._news.take(rows, is_whole=newest is None or len(rows) < newest)
                 self._announce()
+            return self._headers(folder, rows)
+
+    async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
+        """QueryRows of another table of the folder, restricted to the words (MS-OXCTABL section 2.2.2.4)."""
+        folder = canonical(folder)
+        with self.session:
+            await self._opened(folder)
+            columns = header_columns(self.named)
+            listed = rops.get_contents_table(self._folder, TABLE)
+            by_time = rops.sort_table(listed.opened, [(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING)])
+            found = rops.restrict(listed.opened, SEARCHED[key], words)
+            batch: list[Request[Any]] = [listed, rops.set_columns(listed.opened, columns), by_time, found]
+            rows = await rows_of(self.session, "Restrict", batch, listed.opened, columns, newest)
+            self.session.unused.append(listed.opened)
+            self._announce()
             return self._headers(folder, rows)
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:

@@ -59,6 +59,7 @@ class Table:
     version_now: Callable[[], int]
     columns: tuple[int, ...] = ()
     order: list[tuple[int, int]] = field(default_factory=list)
+    wanted: list[tuple[int, str]] | None = None
     position: int = 0
     cached: tuple[int, list[Values]] | None = None
 
@@ -66,6 +67,8 @@ class Table:
         version = self.version_now()
         if self.cached is None or self.cached[0] != version:
             rows = self.rows_now()
+            if self.wanted is not None:
+                rows = [row for row in rows if any(text in str(row.get(tag, "")).lower() for tag, text in self.wanted)]
             for tag, direction in reversed(self.order):
                 rows.sort(key=partial(_sort_key, tag), reverse=direction == 1)
             self.cached = version, rows
@@ -207,6 +210,14 @@ def sort_table(call: Call, table: Table, flags: int, wanted: tuple[int, list[tup
     return table.reset()
 
 
+def restrict(call: Call, table: Table, flags: int, wanted: list[tuple[int, str]]) -> Answer:
+    """Leave only rows with one of the texts in its column ([MS-OXCTABL] section 2.2.2.4)."""
+    if flags > 1:
+        raise RopError(Error.INVALID)
+    table.wanted = [(column, text.lower()) for column, text in wanted]
+    return table.reset()
+
+
 def query_rows(call: Call, table: Table, flags: int, forward: int, count: int) -> Answer:
     if not table.columns:
         raise RopError(Error.NULL_OBJECT)
@@ -252,6 +263,7 @@ OPERATIONS = {
     0x05: Operation("io", "B", (Folder,), get_contents_table),
     0x12: Operation("i", "BT", (Table,), set_columns),
     0x13: Operation("i", "BS", (Table,), sort_table),
+    0x14: Operation("i", "BO", (Table,), restrict),
     0x15: Operation("i", "BBH", (Table,), query_rows),
     0x18: Operation("i", "BiB", (Table,), seek_row),
 }

@@ -19,6 +19,8 @@ _FIXED = {0x03: "i", 0x0B: "?", 0x14: "Q", 0x40: "Q"}
 
 DISPLAY_NAME, ADDRESS_TYPE, EMAIL_ADDRESS, SMTP_ADDRESS = 0x3001001F, 0x3002001F, 0x3003001F, 0x39FE001F
 TO = 1
+_OR, _PART_OF_STRING = 0x01, (0x03, 1, 1)
+"""An OrRestriction, and a ContentRestriction that ignores case ([MS-OXCDATA] sections 2.12.2 and 2.12.4)."""
 _SMTP_RECIPIENT = 0x021B
 """The flags of a recipient with SMTP address and name, both in Unicode ([MS-OXCDATA] section 2.8.3.1)."""
 
@@ -129,6 +131,25 @@ class Reader:
         count, categories, _ = self.unpack("3H")
         return categories, [self.unpack("IB") for _ in range(count)]
 
+    def any_of(self) -> list[tuple[int, str]]:
+        """Return the columns and texts of an OrRestriction of ContentRestrictions (section 2.12).
+
+        Raises `RopError` for all others than parts of strings, ignoring case.
+        """
+        inner = Reader(self.one("D"))
+        if inner.one("B") != _OR:
+            raise RopError(Error.NOT_SUPPORTED)
+        wanted: list[tuple[int, str]] = []
+        for _ in range(inner.one("H")):
+            if inner.unpack("BHH") != _PART_OF_STRING:
+                raise RopError(Error.NOT_SUPPORTED)
+            column, (_, text) = inner.one("I"), inner.tagged_value()
+            if not isinstance(text, str):
+                raise RopError(Error.NOT_SUPPORTED)
+            wanted.append((column, text))
+        inner.end()
+        return wanted
+
     def recipients(self) -> tuple[tuple[int, ...], list[tuple[int, int, bytes]]]:
         """Return the further columns, and each row's number, recipient type and remaining bytes."""
         columns = self.one("T")
@@ -151,6 +172,7 @@ _FIELDS: dict[str, Callable[[Reader], Any]] = {
     "N": Reader.names,
     "S": Reader.sort_orders,
     "R": Reader.recipients,
+    "O": Reader.any_of,
     "F": Reader.new_folder,
 }
 """Further fields: strings, sized bytes, counted tags and identifiers, and fields used by only one operation."""

@@ -67,7 +67,7 @@ def test_failed_commands_are_unsure_and_no_fault(tmp_path: Path, failure: TaskFa
 
     def fault(user: int, name: str, number: int) -> Exception | None:
         acts = name not in ("IMAP AUTHENTICATE", "IMAP CAPABILITY", "SMTP CONNECT", "SMTP EHLO")
-        return failure if acts and draw(1, user, "fault", number) < 0.06 else None
+        return failure if acts and draw(1, user, "fault", number) < 0.08 else None
 
     lived = run(tmp_path, fault=fault)
     faults, _ = audited(lived, tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import INITIAL, MessageTag, answer_id
-from loadsim.model.ports import ALL_TASKS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part
+from loadsim.model.ports import ALL_TASKS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part, SearchKey
 from loadsim.protocols.in_memory import NO_FLAGS, InMemoryDriver, InMemoryMailbox
+from loadsim.scenario.profile import load_profile
 from loadsim.scenario.workload import PROCESS_INBOX, Workload
 from loadsim.users.activities import process_inbox
 from loadsim.users.inbox import MOST_ANNOUNCEMENTS, Inbox, Unread
@@ -56,6 +57,8 @@ TABLE: dict[str, list[list[str]]] = {
     "MOVE": [["IMAP UID MOVE"]],
     "COPY": [["IMAP UID COPY"]],
     "DELETE": [["IMAP UID MOVE"]],
+    "DELETE UNREAD": [["IMAP UID MOVE"]],
+    "SEARCH": [["IMAP UID SEARCH", FETCH, FETCH, FETCH]],
     "BROWSE": [[SELECT, "IMAP FETCH", FETCH, FETCH, SELECT]],
     "SCHEDULE": [[SELECT, "IMAP APPEND", SELECT], ["IMAP APPEND", SELECT, STORE, "IMAP UID EXPUNGE", SELECT]],
     "EVICT": [["IMAP UID MOVE"]],
@@ -265,6 +268,7 @@ class Lookout:
     """The parts of a user that processing an Inbox looks at."""
 
     number = 1
+    profile = load_profile("loadsim-5.5/medium")
 
     def __init__(self) -> None:
         self.inbox = Inbox("run-1", 2, None)
@@ -546,3 +550,71 @@ def test_flags_lost_in_a_folder_are_noticed_at_log_off(tmp_path: Path, rows: dic
     lost, stored = ([(mail["message"], mail["user"]) for mail in lived.mails(name)] for name in ("missing", event))
     assert lost and sorted(lost) == sorted(stored)
     assert {task["error"] for task in lived.tasks("LOGOFF")} == {"flags are not kept"}
+
+
+@pytest.mark.parametrize("empties", [True, False])
+def test_mail_deleted_unread_is_never_read_and_stays_unread(tmp_path: Path, empties: bool) -> None:
+    """The server that keeps it unread is not accused of having lost a flag."""
+    profile = quiet(
+        new_mail={"per_day": 20},
+        process_inbox={"per_day": 20, "delete_unread": "100%"},
+        start_state={"inbox": 4, "deleted_items": 0},
+        empty_deleted_items_on_log_off=empties,
+    )
+    lived = live(scenario_of(tmp_path, (profile, 3)), tmp_path)
+    done = lived.tasks("DELETE UNREAD")
+    assert len(done) == len(lived.mails("deleted")) > 12
+    assert not lived.tasks("READ") and not lived.mails("read")
+    assert {task["outcome"] for task in lived.tape.tasks} == {"ok"}
+    assert not lived.mails("missing")
+    assert len(lived.mails("expunged")) == (len(done) if empties else 0)
+
+
+class _Searched(InMemoryMailbox):
+    """Answers searches by `answer`, and notes what was asked for."""
+
+    asked: list[tuple[SearchKey, str]]
+    answer: Callable[[Sequence[Header], Sequence[Header]], Sequence[Header]]
+
+    async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
+        found = await super().search(folder, key, words, newest)
+        self.asked.append((key, words))
+        return type(self).answer(found, await self.headers(folder, None))
+
+
+@pytest.mark.parametrize("key", [*SearchKey])
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (lambda found, listed: found, ""),
+        (lambda found, listed: [], "SEARCH does not find a message"),
+        (lambda found, listed: listed, "SEARCH finds other messages"),
+    ],
+)
+def test_what_a_search_finds_is_checked(
+    tmp_path: Path, key: SearchKey, answer: Callable[[Any, Any], Sequence[Header]], error: str
+) -> None:
+    """Senders and subjects are listed, so they show a message without the words; texts do not."""
+    asked: list[tuple[SearchKey, str]] = []
+    searched = type("Searched", (_Searched,), {"asked": asked, "answer": staticmethod(answer)})
+
+    def watch(driver: InMemoryDriver) -> InMemoryDriver:
+        driver.mailbox_type = searched
+        return driver
+
+    habit = {"per_day": 20, "by": {key.name.lower(): 1}}
+    profile = quiet(search=habit, new_mail={"per_day": 20}, start_state={"inbox": 4})
+    lived = live(scenario_of(tmp_path, (profile, 3)), tmp_path, wrap=watch)
+    done = lived.tasks("SEARCH")
+    assert len(done) == len(asked) > 20
+    assert {kind for kind, _ in asked} == {key}
+    told = {task["error"] for task in done}
+    if "other" in error:
+        assert told - {""} == (set() if key is SearchKey.TEXT else {error})
+    else:
+        assert told == {error}
+
+
+def test_users_with_an_empty_inbox_do_not_search(tmp_path: Path) -> None:
+    lived = live(scenario_of(tmp_path, (quiet(search={"per_day": 20}), 3)), tmp_path)
+    assert not lived.tasks("SEARCH")

@@ -18,7 +18,7 @@ from provisioning import SERVERS_FLAGS
 
 from loadsim.errors import InboxRenumbered, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
-from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Flag, Part
+from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Flag, Part, SearchKey
 from loadsim.model.state_checks import Violation
 from loadsim.protocols.imap.grammar import MOST_SECTIONS
 from loadsim.protocols.imap.header_lists import Ref
@@ -661,3 +661,34 @@ def test_html_is_the_text_if_there_is_no_plain_text() -> None:
     structure = structure_of(Multipart("mixed", (note, html)))
     assert structure.text == Part("2", "text/html", 5)
     assert [each.name for each in structure.attachments] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [(SearchKey.SENDER, "user1@example.test"), (SearchKey.SUBJECT, "COFFEE"), (SearchKey.TEXT, 'the "usual" beans')],
+)
+async def test_a_search_finds_what_the_witness_finds(site: Site, key: SearchKey, words: str) -> None:
+    """The newest messages found, with their headers; the folder has others, too."""
+    account = site.user()
+    kept = [
+        (1, "coffee", b"see above\r\n"),
+        (2, "tea", b'the "usual" beans\r\n'),
+        (3, "Re: coffee", b"none\r\n"),
+        (4, "more coffee", b'The "Usual" Beans\r\n'),
+    ]
+    async with site.session(account) as (box, _):
+        for number, subject, body in kept:
+            await box.append(INBOX, message(number, subject, body=body))
+        await box.append(INBOX, MIXED)
+        await box.headers(INBOX, None)
+        found = await box.search(INBOX, key, words, 50)
+        newest = await box.search(INBOX, key, words, 1)
+        assert not await box.search(INBOX, key, "nothing of the kind", 50)
+    with logged_on(site.server, account) as client:
+        client.select(INBOX, readonly=True)
+        quoted = words.replace('"', '\\"')
+        _, (uids,) = client.uid("SEARCH", key, f'"{quoted}"')
+    expected = [int(uid) for uid in uids.split()]
+    assert len(expected) > 1
+    assert [header.ref.uid for header in found] == expected
+    assert list(newest) == list(found[-1:])
