@@ -66,8 +66,11 @@ def test_a_run_prepares_and_cleans_empty_accounts(name: str, tmp_path: Path) -> 
         out = tmp_path / "out"
         site.command("run", "--no-report", "--out", out)
         score = json.loads((out / "score.json").read_text())
-        assert {each["task"]: each["failed"] for each in score["tasks"] if each["failed"]} == {} or name == "james"
-        assert {name for name, each in score["by_protocol"].items() if each["tasks"]} == {"imap", "aioimaplib"}
+        tasks = {driver: {each["task"]: each for each in of["tasks"]} for driver, of in score["by_protocol"].items()}
+        assert {driver for driver, of in tasks.items() if of} == {"imap", "aioimaplib"}
+        for of in tasks.values():
+            assert {task: each["failed"] for task, each in of.items() if each["failed"]} == {} or name == "james"
+            assert of["SEARCH"]["hits"] > 0 and of["DELETE UNREAD"]["hits"] > 0
         ran = site.mailboxes()
         held = {user: ids_of(mailbox) for user, mailbox in enumerate(ran, start=1)}
         assert differences(mailboxes_by_log(Workload(site.scenario), read_logs([out])), held) == []

@@ -88,10 +88,11 @@ class Site(NamedTuple):
 
 
 def scenario_file(directory: Path, users: int, day_s: int, changes: Mapping[str, Any]) -> Path:
-    """Write the scenario: Heavy users, as many for each driver, with small mailboxes and older internal dates."""
+    """Write the scenario: Heavy users with all habits, as many for each driver, small mailboxes, old internal dates."""
     start = {"inbox": 12, "deleted_items": 2, "folders": 3, "messages_per_folder": 4}
     profile = directory / "small.yaml"
-    profile.write_text(yaml.safe_dump({"from": "loadsim-5.5/heavy", "name": "small", "start_state": start}))
+    habits = {"search": {"per_day": 30}, "process_inbox": {"delete_unread": "10%"}}
+    profile.write_text(yaml.safe_dump({"from": "loadsim-5.5/heavy", "name": "small", "start_state": start} | habits))
     groups = [{"profile": str(profile), "users": users, "protocol": each} for each in ("imap", "aioimaplib")]
     run = {"day_length": f"{day_s}s", "ramp_up": "1s", "warm_up": "2s", "window": f"{day_s - 2}s"}
     changed = {"topology": groups, "run": run, "mailbox": {"age_days": 100}, **changes}
