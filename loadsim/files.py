@@ -1,13 +1,14 @@
-"""Safe reading of untrusted files (no devices, no blocking pipes, a size limit), and locking of directories."""
+"""Safe reading of untrusted files (no devices, no blocking pipes, a size limit), appending to files, and locks."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -74,6 +75,32 @@ def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = 
         return io.TextIOWrapper(io.BytesIO(content), encoding).read()
     except UnicodeDecodeError:
         raise ConfigError(f"{name}: expected UTF-8 text, found other bytes") from None
+
+
+def append_text(path: Path, option: str, added_to: Callable[[str], str]) -> None:
+    """Append to a file, perhaps a new one, what `added_to` returns for its text, in one write and synced to the disk.
+
+    The file is locked meanwhile. A write that fails leaves the file as it was. Raises `ConfigError`.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
+        with os.fdopen(descriptor, "rb+", buffering=0) as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise NotAFile(0, _KINDS.get(stat.S_IFMT(status.st_mode), "something else"))
+            with suppress(OSError):  # not every file system supports locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            added = added_to(read_text(path, f"{option} {path}")).encode()
+            size = os.fstat(descriptor).st_size
+            try:
+                if file.write(added) != len(added):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, size)
+                raise
+    except OSError as failure:
+        raise ConfigError(f"{option} {path}: expected a file to append to, found: {failure.strerror}") from None
 
 
 @contextmanager

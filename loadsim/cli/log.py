@@ -25,6 +25,8 @@ from loadsim.timinglog.reader import log_of
 DAMAGED = 1
 """The exit status of `check` and `export` if a log is incomplete or damaged."""
 
+OUT = "--out"
+
 _CLOCK = re.compile(r"(\d{1,9}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d+)?", re.ASCII)
 
@@ -58,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     csv.add_argument("--kind", choices=CSV_KINDS, default=CSV_KINDS[0], help="kind of record; default: %(default)s")
     _add_logs(csv)
     csv.set_defaults(run=run_export_csv)
+    series = formats.add_parser("series", help="append a run to a series of builds, a file for Apache Otava")
+    series.add_argument("run_directory", metavar="RUN", help="run directory; its run must be valid or degraded")
+    series.add_argument(OUT, type=Path, required=True, metavar="FILE", help="CSV file; a new one gets a header")
+    series.add_argument("--build", default="", metavar="NAME", help="name of the build, such as a commit or version")
+    series.set_defaults(run=run_export_series)
 
 
 def instant_s(text: str) -> float:
@@ -137,6 +144,13 @@ def run_export_csv(args: argparse.Namespace) -> int:
     for finding in findings:
         print(f"loadsim: {printable(finding.text)}", file=sys.stderr)
     return DAMAGED if any(finding.code is not Code.LOGS_MISSING for finding in findings) else 0
+
+
+def run_export_series(args: argparse.Namespace) -> int:
+    from loadsim.comparison.build_series import append_run  # only for this verb
+
+    append_run(args.run_directory, args.out, OUT, args.build)
+    return 0
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:

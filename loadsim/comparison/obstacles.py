@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,16 @@ def complaints(runs: Sides, across_drivers: bool = False) -> list[Finding]:
     return found if by_key else [*found, *_differing_loads(runs, across_drivers)]
 
 
+def terms_digest(run: ComparedRun) -> str:
+    """Return a digest of all that `complaints` compares: it allows runs with equal digests, unless one is invalid."""
+    terms = {
+        **{key: _stated(run, key) for key in SAME},
+        **{key: getattr(run.header, key) for key in LOAD},
+        **{"drivers": _drivers(run), "scored": _scored(run), "clock": _clock(run)},
+    }
+    return sha256(json.dumps(terms, sort_keys=True, default=str).encode()).hexdigest()
+
+
 def _differing_keys(runs: Sides, keys: Iterable[str]) -> list[str]:
     first = runs[BASE][0]
     by_key: dict[str, str] = {}
@@ -104,15 +116,7 @@ def _drivers(run: ComparedRun) -> str:
 
 def _difference(key: str, one: ComparedRun, another: ComparedRun) -> str | None:
     """Describe how the headers of two runs differ in a key; None if they do not."""
-    values_of = [run.header.by_key().get(key) for run in (one, another)]
-    if key == LIMITS:
-        values_of = [
-            {
-                name: "off" if limit is None else limit
-                for name, limit in {**Limits().in_header(), **(stated or {})}.items()
-            }
-            for stated in values_of
-        ]
+    values_of = [_stated(run, key) for run in (one, another)]
     words = []
     for name, *values in differences({key: values_of[0]}, {key: values_of[1]}, (key,)):
         entry = name.partition(".")[2]
@@ -120,6 +124,15 @@ def _difference(key: str, one: ComparedRun, another: ComparedRun) -> str | None:
         label = f"{key}.{entry}" if entry else LABELS[key]
         words.append(f"{label}: {first} in {one.name}, {second} in {another.name}")
     return "; ".join(words) or None
+
+
+def _stated(run: ComparedRun, key: str) -> Any:
+    """Return a header key's value; of the limits, with the defaults of those that are not stated."""
+    stated = run.header.by_key().get(key)
+    if key != LIMITS:
+        return stated
+    limits = {**Limits().in_header(), **(stated or {})}
+    return {name: "off" if limit is None else limit for name, limit in limits.items()}
 
 
 def _scored(run: ComparedRun) -> str:

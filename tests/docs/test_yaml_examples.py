@@ -30,7 +30,8 @@ BASE: dict[str, Any] = {
 SUITE_BASE: dict[str, Any] = {"scenario": "medium.yaml", "users": [500], "repeats": 5}
 
 OF_OTHERS: Mapping[str, str] = {
-    "scrape_configs": "Prometheus; tests/servers/test_prometheus.py starts it with these keys"
+    "scrape_configs": "Prometheus; tests/servers/test_prometheus.py starts it with these keys",
+    "tests": "Apache Otava; tests/docs/test_otava.py runs it with this file",
 }
 """The first keys of files that other programs read, and the tests that have them read."""
 
