@@ -6,9 +6,11 @@ network come from psutil, the rest from /proc, as psutil reports neither the tim
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +30,7 @@ PRESSURE_SHARES = frozenset(f"pressure_{name}_{line}_share" for name, lines in P
 
 MOST_DISKS = 6
 MOST_GROUPS = 10
-"""With these limits, a sample has at most 101 figures."""
+"""With these limits, a sample has at most 102 figures."""
 
 LOOPBACK = "lo"
 
@@ -47,7 +49,8 @@ def open_probe(services: Services, disks: str | None = None, groups: str | None 
     try:
         interfaces = network_interfaces()
         chosen = chosen_disks(wanted, disk_counters(read_proc("diskstats")))
-        sources = Sources(chosen, interfaces, kernel_pressure(), network_speeds(interfaces))
+        mhz = nominal_mhz(read_proc("cpuinfo"))
+        sources = Sources(chosen, interfaces, kernel_pressure(), network_speeds(interfaces), mhz)
         reading_of(read_proc, sources, 0)
     except OSError as error:
         raise ConfigError(f"probe host: expected the files of Linux's /proc, found {error}") from None
@@ -74,13 +77,27 @@ def read_proc(name: str) -> str:
 class Sources:
     """The disks, network interfaces and files of /proc/pressure that a probe samples.
 
-    `speeds` has the bytes per second, in each direction, of interfaces whose speed is known.
+    `speeds` has the bytes per second, in each direction, of interfaces whose speed is known. `core_mhz` is the
+    nominal clock of a core; None if unknown.
     """
 
     disks: Sequence[str]
     interfaces: Sequence[str]
     pressure: Sequence[str]
     speeds: Mapping[str, float] = field(default_factory=dict)
+    core_mhz: float | None = None
+
+
+def nominal_mhz(cpuinfo: str, cpufreq: Path = Path("/sys/devices/system/cpu/cpu0/cpufreq")) -> float | None:
+    """Return the nominal clock of a core; None if the system does not state it.
+
+    With frequency scaling, `cpuinfo` has the clock of the moment, and `base_frequency` (the driver `intel_pstate`) the
+    nominal one, in kHz. Without it, as on virtual machines, the clock in `cpuinfo` is nominal.
+    """
+    with suppress(OSError, ValueError):
+        return int((cpufreq / "base_frequency").read_text(encoding="ascii")) / 1000 or None
+    stated = re.search(r"^cpu MHz\s*: ([\d.]+)$", cpuinfo, re.MULTILINE)
+    return float(stated[1]) or None if stated and not cpufreq.exists() else None
 
 
 def network_interfaces(network: Path = Path("/sys/class/net")) -> tuple[str, ...]:
@@ -141,6 +158,7 @@ def reading_of(read: ReadText, sources: Sources, at_ns: int) -> HostSample:
         "cores": len(times) - 1,
         "memory_available_bytes": memory.available,
         "memory_used_share": 1 - memory.available / memory.total,
+        **({} if sources.core_mhz is None else {"core_mhz": sources.core_mhz}),
     }
     all_disks = disk_counters(read("diskstats")) if sources.disks else {}
     disks = {figure_name(name): all_disks[name] for name in sources.disks if name in all_disks}  # others were removed

@@ -38,7 +38,7 @@ HUNG_S = 5.0
 """At the end of a run, a sample under way for this long counts as a failure, as does any first sample under way."""
 
 MOST_FIGURES = 160
-"""The most figures of a probe. The probe `host` has at most 101."""
+"""The most figures of a probe. The probe `host` has at most 102."""
 LONGEST_TEXT = 200
 FIRST_USER = 1
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import floor, inf, log10
 
+from loadsim.findings.formats import length
 from loadsim.report.document import Block, Document, Listing, Section, table_of
-from loadsim.size.resources import AT_LEAST, BUSY_SHARE, Demand, SizedResource
+from loadsim.size.resources import (
+    AT_LEAST,
+    BUSY_SHARE,
+    MAILBOX,
+    MEGACYCLES_PER_S,
+    OPERATIONS_PER_S,
+    Demand,
+    SizedResource,
+)
 from loadsim.size.sizing import Sizing
 from loadsim.size.utilisation import Estimate
 
@@ -77,11 +86,35 @@ def _blocks(sizing: Sizing) -> Iterator[Block]:
         ("95 %", 0, lambda row: _interval(row.users) if row.users and row.bound != AT_LEAST else None),
     )
     yield Listing("Demands (each on its own; they do not add up)", tuple(map(_demand, sizing.demands)))
+    yield from _mailbox(sizing)
     for caption, items in (("Doubts", sizing.doubts), ("Not covered", sizing.not_covered)):
         if items:
             yield Listing(caption, tuple(finding.text for finding in items))
     if sizing.next_step:
         yield f"Next: {sizing.next_step}."
+
+
+def _mailbox(sizing: Sizing) -> Iterator[Block]:
+    """Yield the mailbox in planners' units, above published ones."""
+    day = sizing.mailbox
+    if day is None:
+        return
+    by_unit = {demand.unit: demand.value.value for demand in sizing.demands if demand.name == MAILBOX and demand.value}
+    here = ("this server", day.messages_per_day, by_unit.get(MEGACYCLES_PER_S), by_unit.get(OPERATIONS_PER_S))
+    published = [(one.name, one.messages_per_day, one.megacycles, one.disk_operations) for one in day.published]
+    yield table_of(
+        "A mailbox at the peak, per second",
+        [here, *published],
+        ("Mailbox", None, lambda row: row[0]),
+        ("messages a day", 0, lambda row: row[1]),
+        ("megacycles", 0, lambda row: None if row[2] is None else _digits(row[2])),
+        ("disk operations", 0, lambda row: None if row[3] is None else _digits(row[3])),
+    )
+    shape = "" if day.peak == 1 else f", with {day.peak:.3g} times the mean rate at the peak"
+    yield (
+        f"The window's rates count as the peak of a day of {length(day.day_s)}{shape}: {_digits(day.sent_per_day)}"
+        f" messages sent, {_digits(day.received_per_day)} received"
+    )
 
 
 def _amount(resource: SizedResource, amount: float | None) -> str | None:

@@ -242,8 +242,12 @@ def _busy(host: Series, figure: str, window_s: Window) -> tuple[Blocks, float]:
     return means(host, figure, window_s), 1.0
 
 
-def demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
-    """Return the server's processor time and disk operations per unit of load.
+MAILBOX, MEGACYCLES_PER_S, OPERATIONS_PER_S = "mailbox", "megacycles per second", "disk operations per second"
+"""The name and units of the demands that planners use."""
+
+
+def demands(host: Series, rates: Rates, users: int, window_s: Window) -> list[Demand]:
+    """Return the server's processor time and disk operations per unit of load, and per mailbox.
 
     The whole is divided by each unit in turn: figures cover the same work, and do not add up.
     """
@@ -251,10 +255,14 @@ def demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
     def work_ms() -> Blocks:
         return 1000 * work_cores(host, window_s)
 
+    def megacycles_per_s() -> Blocks:
+        return work_cores(host, window_s) * means(host, "core_mhz", window_s)
+
     messages = "submitted message"
     by_processor = [
         _demand("task", "ms of processor", work_ms, rates.tasks),
         _demand(messages, "ms of processor", work_ms, rates.messages),
+        _demand(MAILBOX, MEGACYCLES_PER_S, megacycles_per_s, users),
     ]
     try:
         reads, writes = (_disk_operations(host, kind, window_s) for kind in ("reads", "writes"))
@@ -266,6 +274,7 @@ def demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
         _demand("second", "disk writes", lambda: writes, 1.0),
         _demand(messages, "disk operations", lambda: reads + writes, rates.messages),
         _demand("delivered copy", "disk operations", lambda: reads + writes, rates.deliveries),
+        _demand(MAILBOX, OPERATIONS_PER_S, lambda: reads + writes, users),
     ]
 
 

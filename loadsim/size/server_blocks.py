@@ -47,6 +47,10 @@ def host_of(place: str, series: Mapping[str, Series]) -> str:
     )
 
 
+SUBMISSIONS = ("SMTP DATA", "MAPI SubmitMessage")
+"""The commands with which a message is submitted, one for each message."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rates:
     """The users' rates per second in each block of the window."""
@@ -60,13 +64,13 @@ def rates_of(log: TimingLog, window_s: Window) -> Rates:
     """Return the rates of successful tasks, accepted messages, and accepted copies."""
     names = np.array(log.strings)
     spans = np.isin(names, SPANS)
-    data = names == "SMTP DATA"
+    submissions = np.isin(names, SUBMISSIONS)
     none = np.zeros(0, np.int64)
     tasks, messages, deliveries = [none], [none], [none]
     for piece in log.pieces("tasks"):
         tasks.append(piece["ended_us"][(piece["outcome"] == OUTCOME["ok"]) & ~spans[piece["task"]]])
     for piece in log.pieces("commands"):
-        messages.append(piece["started_us"][data[piece["command"]] & (piece["outcome"] == OUTCOME["ok"])])
+        messages.append(piece["started_us"][submissions[piece["command"]] & (piece["outcome"] == OUTCOME["ok"])])
     for piece in log.pieces("mails"):
         deliveries.append(piece["at_us"][piece["event"] == EVENT["accepted"]])
     return Rates(*(block_rates(np.concatenate(instants), window_s) for instants in (tasks, messages, deliveries)))

@@ -17,6 +17,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
 from loadsim.model.terms import STRESS, Window
+from loadsim.size.mailbox import MailboxDay, mailbox_day
 from loadsim.size.resources import Demand, SizedResource, demands, left_to_server, resources_of
 from loadsim.size.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of
 from loadsim.size.utilisation import NotKnown
@@ -33,7 +34,7 @@ class Sizing:
     """The sizing of a server from one run; rates are per second of the window.
 
     `missed` has the findings that kept the run from passing with its own users. `server_cores` has the numbers of the
-    server's and the machine's cores; None if the server may use all.
+    server's and the machine's cores; None if the server may use all. `mailbox` is None without mail.
     """
 
     run: str
@@ -46,6 +47,7 @@ class Sizing:
     server_cores: tuple[float, float] | None
     resources: Sequence[SizedResource]
     demands: Sequence[Demand]
+    mailbox: MailboxDay | None
     missed: Sequence[Finding]
     doubts: Sequence[Finding]
     not_covered: Sequence[Finding]
@@ -98,7 +100,8 @@ def size(run: RecordedRun) -> Sizing:
         messages_per_s=float(rates.messages.mean()),
         server_cores=left_to_server(host, window_s),
         resources=resources,
-        demands=demands(host, rates, window_s),
+        demands=demands(host, rates, users, window_s),
+        mailbox=mailbox_day(rates, users, figures.day),
         missed=() if verdict.passed else (*verdict.defects, *verdict.missed),
         doubts=_doubts(run, series, rates, resources),
         not_covered=[

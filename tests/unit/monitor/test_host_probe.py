@@ -16,6 +16,7 @@ from loadsim.monitor.host_probe import (
     busiest_core,
     figures_between,
     network_interfaces,
+    nominal_mhz,
     open_probe,
     rates,
     read_proc,
@@ -135,6 +136,26 @@ def test_named_disks_may_be_any_whole_ones(block: Path) -> None:
     assert chosen_disks(("dm-0", "cciss/c0d0", "sdb", "dm-0"), counters, block) == ("dm-0", "cciss/c0d0", "sdb")
     with pytest.raises(ConfigError, match=r"expected whole disks \(cciss/c0d0, dm-0, loop0, sda, .*\), found 'sda1'"):
         chosen_disks(("sda1",), counters, block)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "scaling", "mhz"),
+    [
+        ("processor\t: 0\ncpu MHz\t\t: 1996.248\n\nprocessor\t: 1\ncpu MHz\t\t: 1996.248\n", None, 1996.248),
+        ("processor\t: 0\ncpu MHz\t\t: 800.012\n", {"base_frequency": "2600000\n"}, 2600.0),
+        ("processor\t: 0\ncpu MHz\t\t: 800.012\n", {"cpuinfo_max_freq": "3900000\n"}, None),
+        ("processor\t: 0\ncpu MHz\t\t: 0.000\n", None, None),
+        ("processor\t: 0\nBogoMIPS\t: 50.00\n", None, None),  # as on ARM
+    ],
+)
+def test_the_clock_of_a_core_is_nominal_or_unknown(
+    cpuinfo: str, scaling: dict[str, str] | None, mhz: float | None, tmp_path: Path
+) -> None:
+    """With frequency scaling, /proc/cpuinfo states the clock of the moment, and the largest one includes turbo."""
+    for name, content in (scaling or {}).items():
+        (tmp_path / "cpufreq").mkdir(exist_ok=True)
+        (tmp_path / "cpufreq" / name).write_text(content)
+    assert nominal_mhz(cpuinfo, tmp_path / "cpufreq") == mhz
 
 
 def files(**changed: str) -> dict[str, str]:

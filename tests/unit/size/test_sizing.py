@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from paths import ROOT
 from sized_runs import HEADER, busy_run
@@ -13,6 +14,10 @@ from timing_samples import DELIVERED, LOGGED_ON, START_NS, done, write_sample
 
 from loadsim.cli import main
 from loadsim.findings.catalogue import Code
+from loadsim.model.figures import Day
+from loadsim.size.mailbox import mailbox_day
+from loadsim.size.server_blocks import Rates
+from loadsim.statistics.intervals import BLOCKS
 
 
 def sized(place: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -68,6 +73,72 @@ def test_disk_operations_are_divided_by_messages_and_copies(plain: Path, capsys:
     assert per_message == pytest.approx(40 / found["messages_per_s"])
     assert per_message == pytest.approx(8, rel=0.1)
     assert demand(found, "delivered copy", "disk operations")["value"]["value"] == pytest.approx(4, rel=0.1)
+
+
+def test_a_mailbox_is_sized_as_planners_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By hand: 0.4 cores of 2,500 MHz and 40 disk operations a second are 5 megacycles and 0.2 operations each of 200.
+
+    5 messages and 10 copies a second are 720 and 1,440 for each in 8 h, if these rates last all day; if they are those
+    of its half with three quarters of the mail, they are 480 and 960.
+    """
+    flat = busy_run(tmp_path / "flat", core_mhz=2500.0)
+    _, found = sized(flat, capsys)
+    megacycles = demand(found, "mailbox", "megacycles per second")["value"]
+    assert megacycles["value"] == pytest.approx(5, rel=0.1)
+    assert megacycles["low"] <= 5 <= megacycles["high"]
+    assert demand(found, "mailbox", "disk operations per second")["value"]["value"] == pytest.approx(0.2)
+    day = found["mailbox"]
+    assert (day["sent_per_day"], day["received_per_day"]) == pytest.approx((720, 1440), rel=0.1)
+    assert (day["day_s"], day["peak"]) == (28_800, 1)
+    of_microsoft = {one["name"]: one["megacycles"] for one in day["published"] if one["megacycles"]}
+    messages = day["sent_per_day"] + day["received_per_day"]
+    assert of_microsoft == pytest.approx(
+        {"Exchange 2013, Mailbox role": 0.0425 * messages, "Exchange 2013, with Client Access": 0.0585 * messages}
+    )
+    lines = [line.split() for line in table_of_mailboxes(flat, capsys)]
+    assert lines[0][:2] == ["this", "server"]
+    assert ["Exchange", "2010,", "without", "copies", "100", "-", "0.120"] in lines
+    busy = busy_run(tmp_path / "busy", header={"day_shape": [1.0, 3.0]}, core_mhz=2500.0)
+    _, found = sized(busy, capsys)
+    assert found["mailbox"]["peak"] == 1.5
+    assert found["mailbox"]["received_per_day"] == pytest.approx(day["received_per_day"] / 1.5)
+
+
+def table_of_mailboxes(place: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    main(["size", str(place)])
+    whole = capsys.readouterr().out
+    return whole.partition("Mailbox ")[2].partition("\n\n")[0].splitlines()[1:]
+
+
+def test_without_a_clock_there_are_no_megacycles(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = sized(plain, capsys)
+    unknown = demand(found, "mailbox", "megacycles per second")
+    assert unknown["value"] is None
+    assert (unknown["why_not"]["code"], unknown["why_not"]["values"]) == ("no-figure", {"figure": "core_mhz"})
+
+
+PUBLISHED = {
+    50: (2.13, 2.93),
+    100: (4.25, 5.84),
+    150: (6.38, 8.77),
+    200: (8.50, 11.69),
+    300: (12.75, 17.53),
+    400: (17.00, 23.38),
+    500: (21.25, 29.22),
+}
+"""Microsoft's megacycles of an active mailbox by messages a day: Mailbox role alone, and with Client Access role."""
+
+
+@pytest.mark.parametrize(("messages", "megacycles"), PUBLISHED.items())
+def test_published_megacycles_are_those_of_the_source(messages: int, megacycles: tuple[float, float]) -> None:
+    """A fifth is sent by 30 users, on a day of 8 h without busy hours."""
+    per_s = np.full(BLOCKS, messages * 30 / 28_800)
+    day = Day(28_800.0, 28_800.0, 0.0, (), 1.0, 1.0)
+    found = mailbox_day(Rates(tasks=per_s, messages=0.2 * per_s, deliveries=0.8 * per_s), 30, day)
+    assert found is not None
+    assert (found.sent_per_day, found.received_per_day) == pytest.approx((0.2 * messages, 0.8 * messages))
+    assert [one.megacycles for one in found.published[:2]] == pytest.approx(megacycles, rel=0.003)
+    assert mailbox_day(Rates(per_s, 0 * per_s, 0 * per_s), 30, day) is None
 
 
 def answer(place: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -332,6 +403,6 @@ def test_the_page_describes_all_keys(plain: Path, capsys: pytest.CaptureFixture[
     rows = [row.split("|")[1:3] for row in section.splitlines() if row.startswith("| `")]
     assert {key for keys, _ in rows for key in re.findall(r"`(\w+)`", keys)} == found.keys()
     meaning = {keys.strip(" `"): text for keys, text in rows}
-    parts = {"resources": found["resources"][0], "demands": found["demands"][0]}
+    parts = {"resources": found["resources"][0], "demands": found["demands"][0], "mailbox": found["mailbox"]}
     for part, content in parts.items():
         assert [key for key in content if f"`{key}`" not in meaning[part]] == [], part
