@@ -1,80 +1,18 @@
-"""Commands before and after each run of a suite, with a time limit."""
+"""Commands before and after each run of a suite."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from loadsim.campaign.runs import HookResult
-from loadsim.errors import ConfigError, printable
-from loadsim.monitor.bounded_command import SBIN
-from loadsim.processes.signals import delayed_signals
+from loadsim.runs.kept_command import run_kept
 from loadsim.scenario.suite import Hook
-
-KILLED_S = 5.0
-"""The time limit for a killed command to exit."""
-
-LAST_LINE_BYTES = 400
-"""The most bytes to show from the end of a failed command's output."""
 
 
 def run_hook(hook: Hook, directory: Path, variables: Mapping[str, str], output: Path) -> HookResult:
-    """Run a command in a directory, and keep its output in a new file `output`.
-
-    Its standard input is empty. Processes that it leaves behind keep running, such as a restarted server. If it fails
-    or is interrupted, its process group is killed. Raises `ConfigError` if the output cannot be kept.
-    """
+    """Run a command in a directory, as `run_kept` does. Raises `ConfigError` if the output cannot be kept."""
     began_s = time.monotonic()
-    try:
-        with output.open("wb") as file:
-            failure = _failure(hook, directory, variables, file.fileno())
-    except OSError as error:
-        raise ConfigError(f"{output}: expected to write it, found: {error.strerror}") from None
-    if failure is not None:
-        last = _last_line(output)
-        failure = f"{hook.program}: {failure}{f': {last}' if last else ''}"
+    failure = run_kept(hook.run, hook.limit_s, directory, output, variables)
     return HookResult(output.name, round(time.monotonic() - began_s, 3), failure)
-
-
-def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: int) -> str | None:
-    process, failed = None, True
-    try:
-        with delayed_signals():  # an exception within Popen would leave a process behind
-            try:
-                process = subprocess.Popen(  # noqa: S603 - the command of the user's suite
-                    hook.run,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    cwd=directory,
-                    env={**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{SBIN}", **variables},
-                    start_new_session=True,  # out of reach of Ctrl-C: the suite ends the command itself
-                )
-            except OSError as error:
-                return f"expected a program that can be run, found: {error.strerror}"
-        try:
-            status = process.wait(hook.limit_s)
-        except subprocess.TimeoutExpired:
-            return f"expected it to end within {hook.limit_s:g} s, found it still at work"
-        failed = status != 0
-        return f"signal {-status}" if status < 0 else f"exit status {status}" if failed else None
-    finally:
-        if process is not None and failed:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):  # it runs as another user: we may not kill it
-                process.wait(KILLED_S)
-
-
-def _last_line(output: Path) -> str:
-    with suppress(OSError), output.open("rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_LINE_BYTES))
-        lines = file.read(LAST_LINE_BYTES).decode("utf-8", "replace").strip().splitlines()
-        if lines:
-            return printable(lines[-1].strip())[:LAST_LINE_BYTES]
-    return ""
