@@ -54,7 +54,9 @@ def open_to_others(path: Path) -> bool:
 
 # --- the command line -----------------------------------------------------------------------------------------------
 
-SECRET_SETTING = re.compile(rb"(?:accounts(?:\.password|\.manifest_key)?|monitors(?:\.[a-z0-9-]+(?:\.command)?)?)\s*=")
+SECRET_SETTING = re.compile(
+    rb"(?:accounts(?:\.password|\.manifest_key)?|monitors(?:\.[a-z0-9-]+(?:\.command)?)?|run\.outage(?:\.command)?)\s*="
+)
 """Settings with a secret value; a whole section may contain one, too."""
 
 

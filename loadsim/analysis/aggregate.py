@@ -24,7 +24,7 @@ from loadsim.timinglog.records import CLOCK, OUTCOME
 
 @dataclass(frozen=True, slots=True)
 class TaskRecords:
-    """One task's records: `counts` by outcome, and `failures` by outcome and error kind.
+    """One task's records: `counts` by outcome, and of interrupted tasks; `failures` by outcome and error kind.
 
     `timed` has the service times of the hits (see `statistics.bins.Hits`), `waited_us` their response times. The two
     are sorted independently of each other. `by_clock` has the hits by the code of their clock; `service_s` and
@@ -64,11 +64,20 @@ def read_tasks(log: TimingLog, *readers: Callable[[Columns], None]) -> None:
         del tasks  # with the whole piece, before the next one is read
 
 
-class ByDriver:
-    """Collects the records that count: those due in [begin, end), and all of LOGON and LOGOFF."""
+INTERRUPTED = "interrupted"
+"""The count of failed tasks that are forgiven, as the scenario states an outage."""
 
-    def __init__(self, log: TimingLog, window_s: Window) -> None:
-        self._log, self._window_s = log, window_s
+
+class ByDriver:
+    """Collects the records that count: those due in [begin, end), and all of LOGON and LOGOFF.
+
+    `forgiven` returns a mask of the failed tasks to count as interrupted instead; None if there was no outage.
+    """
+
+    def __init__(
+        self, log: TimingLog, window_s: Window, forgiven: Callable[[Columns], NDArray[np.bool_]] | None = None
+    ) -> None:
+        self._log, self._window_s, self._forgiven = log, window_s, forgiven
         self._drivers: defaultdict[int, _Driver] = defaultdict(_Driver)
 
     def add(self, tasks: Columns) -> None:
@@ -80,7 +89,7 @@ class ByDriver:
         if len(tasks):
             driver = self._drivers[protocol]
             driver.users.add(tasks["user"])
-            driver.tasks[task].add(tasks, self._window_s)
+            driver.tasks[task].add(tasks, self._window_s, self._forgiven)
 
     def closed(self) -> dict[str, DriverRecords]:
         """Return the records by driver, and keep none of them here."""
@@ -112,8 +121,13 @@ class _Task:
         self._timed, self._waited_us = Growing(np.uint32), Growing(np.uint32)
         self._by_clock = np.zeros(len(CLOCK), np.int64)
         self._service_us = self._between_us = 0
+        self._interrupted: int | None = None
 
-    def add(self, records: Columns, window_s: Window) -> None:
+    def add(self, records: Columns, window_s: Window, forgiven: Callable[[Columns], NDArray[np.bool_]] | None) -> None:
+        if forgiven is not None:
+            interrupted = forgiven(records)
+            self._interrupted = (self._interrupted or 0) + int(interrupted.sum())
+            records = records.kept(~interrupted)
         outcome = records["outcome"]
         self._occurred += np.bincount(outcome, minlength=len(OUTCOME))
         if (failed := _IS_FAILURE[outcome]).any():
@@ -134,7 +148,8 @@ class _Task:
         waited_us.sort()
         failures = sorted(self._failures.items(), key=lambda one: (-one[1], one[0]))
         return TaskRecords(
-            counts={name: int(self._occurred[code]) for name, code in OUTCOME.items()},
+            counts={name: int(self._occurred[code]) for name, code in OUTCOME.items()}
+            | ({} if self._interrupted is None else {INTERRUPTED: self._interrupted}),
             failures={(OUTCOMES[failure >> 16], strings[failure & 0xFFFF]): times for failure, times in failures},
             timed=all_timed,
             waited_us=waited_us,

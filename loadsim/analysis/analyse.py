@@ -1,8 +1,8 @@
 """Measure a run from its log: compute all figures, and the other facts that the verdict needs.
 
-Opening a log checks it in one pass. Its tasks are then read once. A scenario file's criteria may depend on the drivers:
-they take a second pass, for the users without usable service. Mail is joined once, at most `WHOLE_RECORDS` records at a
-time. Health samples stay in memory.
+Opening a log checks it in one pass. Its tasks are then read once, or twice if there was an outage. A scenario file's
+criteria may depend on the drivers: they take a further pass, for the users without usable service. Mail is joined once,
+at most `WHOLE_RECORDS` records at a time. Health samples stay in memory.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from loadsim.analysis.generator.per_client import client_figures
 from loadsim.analysis.load import load_made, throughput
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
 from loadsim.analysis.probes.statistics import probe_statistics
+from loadsim.analysis.recovery import Interruptions, recovery_of
 from loadsim.analysis.score import driver_figures, fastest_p95_ms
 from loadsim.analysis.unserved import MailByUser, TasksByUser, Unserved, unserved
 from loadsim.analysis.verdict import Facts
@@ -89,6 +90,7 @@ class _Tasks(NamedTuple):
     timing: Mapping[str, float | None]
     down: DownTime
     own_failures: OwnFailures
+    recovery: Interruptions | None
 
 
 def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bounds | None] | None) -> Measured:
@@ -108,7 +110,7 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
 
     # 2. The criteria, and the users not served accordingly.
     if isinstance(wanted, Path):
-        wanted = criteria_of(wanted, tasks.drivers, probes or (), stress)
+        wanted = criteria_of(wanted, tasks.drivers, probes or (), stress, outage=header.outage is not None)
         user_tasks = TasksByUser(log, window_s, weights, wanted)
         if not stress:
             read_tasks(log, user_tasks.add)
@@ -129,8 +131,9 @@ def _first_pass(
     log: TimingLog, weights: Mapping[str, float], window_s: Window, *readers: Callable[[Columns], None]
 ) -> _Tasks:
     """Read the tasks once, also for further readers."""
-    by_driver, late = ByDriver(log, window_s), LateTasks(log, window_s)
-    down, own_failures = DownTime(log, window_s), OwnFailures(log)
+    recovery = recovery_of(log)
+    by_driver, late = ByDriver(log, window_s, recovery and recovery.has), LateTasks(log, window_s)
+    down, own_failures = DownTime(log, window_s, recovery), OwnFailures(log)
     read_tasks(log, by_driver.add, late.add, down.add, own_failures.add, *readers)
     records = by_driver.closed()
     unsteady = [
@@ -139,7 +142,7 @@ def _first_pass(
         for trend in trends(windowed_hits(of_driver, weights), window_s, driver if len(records) > 1 else "")
     ]
     drivers = {driver: driver_figures(of_driver, weights, window_s) for driver, of_driver in records.items()}
-    return _Tasks(drivers, unsteady, late, timing_of(records.values()), down, own_failures)
+    return _Tasks(drivers, unsteady, late, timing_of(records.values()), down, own_failures, recovery)
 
 
 def _figures(
@@ -198,6 +201,7 @@ def _figures(
         machines=machines,
         per_client=per_client,
         probes=probes,
+        recovery=tasks.recovery and tasks.recovery.figures(),
         resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )
 

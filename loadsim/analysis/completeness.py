@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
+from loadsim.analysis.recovery import Interruptions
 from loadsim.model.figures import Companions, Sessions
 from loadsim.model.records import NO_SESSION
 from loadsim.model.terms import Window
@@ -95,10 +96,11 @@ class DownTime:
     """Adds up the time in the window that users spent without a session.
 
     A server that is down gets little load, and answers it fast: other figures do not show the outage. A session that
-    was never restored counts as missing until the end of the window.
+    was never restored counts as missing until the end of the window. The recovery from a stated outage does not count.
     """
 
-    def __init__(self, log: TimingLog, window_s: Window) -> None:
+    def __init__(self, log: TimingLog, window_s: Window, recovery: Interruptions | None = None) -> None:
+        self._recovery = recovery
         self._begin_us, self._end_us = (round(at_s * 1_000_000) for at_s in window_s)
         self._log, self._down_us = log, 0
 
@@ -106,7 +108,11 @@ class DownTime:
         if self._log.strings[tasks["task"][0]] == NO_SESSION:
             due_us, ended_us = tasks["scheduled_us"], tasks["ended_us"]
             up_us = np.where(ended_us == NEVER, self._end_us, np.minimum(ended_us, self._end_us))
-            self._down_us += int(np.maximum(up_us - np.maximum(due_us, self._begin_us), 0).sum())
+            down_us = np.maximum(due_us, self._begin_us)
+            inside = up_us > down_us
+            down_us, up_us, users = down_us[inside], up_us[inside], tasks["user"][inside]
+            outside_us = up_us - down_us if self._recovery is None else self._recovery.down_us(users, down_us, up_us)
+            self._down_us += int(outside_us.sum())
 
     def share(self, users: int) -> float | None:
         """Return this time as a share of all user-seconds in the window; None without users."""

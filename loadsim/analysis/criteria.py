@@ -148,7 +148,7 @@ def default_weights() -> Mapping[str, float]:
 
 
 def criteria_of(
-    path: Path, drivers: Mapping[str, DriverFigures], probes: Collection[str], stress: bool
+    path: Path, drivers: Mapping[str, DriverFigures], probes: Collection[str], stress: bool, *, outage: bool = False
 ) -> Mapping[str, Limits | None]:
     """Return a scenario file's criteria and the defaults, for these drivers, their tasks, and these probes.
 
@@ -163,7 +163,7 @@ def criteria_of(
         raise origin.error_saying(("criteria",), "limits of figures", "none")
     stated = document.get("probes")
     probes = {*probes, *(stated if isinstance(stated, dict) else ())}
-    return documents(read_criteria(document["criteria"], planned, stress, origin, probes))
+    return documents(read_criteria(document["criteria"], planned, stress, origin, probes, outage=outage))
 
 
 def judge_each(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple[Result, ...]:

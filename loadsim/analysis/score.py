@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.aggregate import DriverRecords, Growing, TaskRecords, windowed_hits
+from loadsim.analysis.aggregate import INTERRUPTED, DriverRecords, Growing, TaskRecords, windowed_hits
 from loadsim.model.figures import (
     Bounds,
     CommandFigures,
@@ -114,6 +114,7 @@ def task_figures(
         skipped=counts["skipped"],
         generator_failed=counts[GENERATOR],
         failures=[FailureCount(outcome, kind, number) for (outcome, kind), number in records.failures.items()],
+        interrupted=counts.get(INTERRUPTED),
     )
 
 

@@ -145,8 +145,8 @@ class WorkerAssignment:
         return encode(BeginLoad(None if self.prepared else self.values()))
 
     def values(self) -> str:
-        """Return the assignment as text, without the monitors: their commands may contain secrets."""
-        return packed(replace(self, scenario=replace(self.scenario, monitors={})))
+        """Return the assignment as text, without commands, which may contain secrets."""
+        return packed(replace(self, scenario=self.scenario.without_commands()))
 
     @classmethod
     def read(cls, values: str) -> Self:

@@ -28,9 +28,11 @@ def keyed(value: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field in fields(value):
         own = getattr(value, field.name)
+        if own is None and field.metadata.get("optional"):
+            continue
         if "inline" in field.metadata:
             values |= {f"{field.metadata['inline']}{key}": below for key, below in keyed(own).items()}
-        elif own is not None or not field.metadata.get("optional"):
+        else:
             values[field.name] = own
     return values
 

@@ -43,7 +43,8 @@ LOG_ON_LIMIT_S = 60.0
 """The longest time after the ramp-up that the common start waits for one more user to log on."""
 
 LOG_ONS_AT_ONCE = 64
-"""The most users that log on at the same time, so that a slow server gets no more requests than it can answer."""
+"""The most users that log on at the same time, so that a slow server gets no more requests than it can answer. After
+the common start there is no limit: when a server comes back, nothing spreads the log-ons but the users' pauses."""
 
 LOG_OFF_LIMIT_S = 30.0
 """The longest time that the end of the run waits for one more user to log off."""
@@ -350,12 +351,17 @@ class Engine:
             return "early"
         await self._until((start_ns - self.now_ns()) * 1e-9, None, self._stopping)
         self.start_ns = start_ns
+        self.log_on_slots = asyncio.Semaphore(len(self.users) + len(self._companions))
         self.recorder.facts({"start_ns": self.start_ns, "began_ns": self.now_ns()})
         self._phase = "work"
         self._events.write("start", users_on=self.counts.users_on)
         self._each(User.begin_day)
         # Work.
         duration_ns = self.workload.duration_us * 1000
+        outage = self.workload.scenario.outage
+        if outage is not None and outage.drop_sessions:
+            await self._until((start_ns - self.now_ns()) * 1e-9 + outage.at_s, None, self._stopping)
+            self._drop_sessions()
         await self._until((start_ns + duration_ns - self.now_ns()) * 1e-9, None, self._stopping)
         ended = "early" if self._stopping.is_set() else "completed"
         # End.
@@ -366,6 +372,14 @@ class Engine:
         for companion in self._companions:
             companion.end_day(end_ns)
         return ended
+
+    def _drop_sessions(self) -> None:
+        if not self._stopping.is_set():
+            self._events.write("outage", users_on=self.counts.users_on)
+            for user in self.users:
+                self.in_turn(partial(user.guarded, User.drop))
+            for companion in self._companions:
+                self.in_turn(companion.drop)
 
     async def _finish_and_drain(self, *, drain: bool) -> None:
         """Let running tasks end, cancel the rest after the grace period, then wait for mail in transit."""

@@ -92,7 +92,7 @@ def begins_of(
     scenario: Scenario, services: Services, per_engine: Sequence[Assignment], logs: Path, header: Mapping[str, Any]
 ) -> list[Begin]:
     """Return the first message to each engine of a client, whose logs are to be in the directory `logs`."""
-    scenario = replace(scenario, monitors={})  # only this process runs their commands, which may contain secrets
+    scenario = scenario.without_commands()
     begins = []
     for engine, users in enumerate(per_engine, 1):
         own = {"engines": len(per_engine), "engine": str(engine), "engine_users": len(users), "hand": asdict(users)}

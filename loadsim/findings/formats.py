@@ -109,7 +109,9 @@ def shown(name: str, value: Value, noun: str = "") -> str:
         return percent(value)
     if unit == "MiB":
         return f"{value / 2**20:,.4g} MiB"
-    return f"{_digits(value)} s" if unit == "s" else _digits(value)
+    if unit == "s":
+        return NEVER if math.isinf(value) else f"{_digits(value)} s"
+    return _digits(value)
 
 
 def _digits(value: float) -> str:

@@ -29,6 +29,12 @@ OF_PLAN = {"of_plan": True}
 OF_CLOSED_LOOP = {"of_closed_loop": True}
 """Metadata of a field that only a closed loop has."""
 
+OF_OUTAGE = {"of_outage": True}
+"""Metadata of a field that only a run with `run.outage` has."""
+
+INTERRUPTED = OPTIONAL | OF_OUTAGE
+"""Metadata of a count that is None without `run.outage`."""
+
 RESPONSE = {"inline": "response_"} | OF_PLAN
 """Metadata of an inline field; this prefix precedes the names of its fields."""
 
@@ -126,6 +132,9 @@ class TaskFigures:
     """Counts by [outcome](tasks.md#outcomes)."""
     failures: Sequence[FailureCount]
     """Kinds of failure, the most frequent first."""
+    interrupted: int | None = field(default=None, metadata=INTERRUPTED)
+    """With `run.outage`: failures between the outage and the user's recovery. They count in none of the above but
+    `planned`, `attempted` and the response times."""
 
     @property
     def windowed(self) -> bool:
@@ -201,6 +210,8 @@ class Totals:
     done_share: float | None = field(metadata=OF_PLAN)
     failed_share: float | None
     """Tasks that started, succeeded and failed, divided by `planned`; the first two are `null` in stress mode."""
+    interrupted: int | None = field(default=None, metadata=INTERRUPTED)
+    """With `run.outage`: tasks that failed between the outage and the user's recovery, and are not in `failed`."""
 
     @classmethod
     def of(cls, drivers: Mapping[str, DriverFigures], name: str | None = None, *, stress: bool = False) -> Totals:
@@ -209,8 +220,10 @@ class Totals:
         tasks = [task for task in tasks if (task.windowed if name is None else task.task == name)]
         counts = {name: sum(getattr(task, name) for task in tasks) for name in _COUNTS}
         planned = counts["planned"]
+        interrupted = [task.interrupted for task in tasks if task.interrupted is not None]
         return cls(
             **counts,
+            interrupted=sum(interrupted) if interrupted else None,
             attempted_share=counts["attempted"] / planned if planned and not stress else None,
             done_share=(counts["done"] - counts["failed"]) / planned if planned and not stress else None,
             failed_share=counts["failed"] / planned if planned else None,
@@ -344,9 +357,35 @@ class Sessions:
     users_without_session: float
     """Users of the other engines without a session at the end of the last day."""
     down_share: float | None
-    """Share of the window's user-seconds without a session."""
+    """Share of the window's user-seconds without a session; with `run.outage`, except for the recovery from it."""
     companions: Companions | None = field(metadata=NO_CRITERION)
     """Counts of [companions](programs.md#several-programs-at-once) in the whole run, or `null`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The recovery from `run.outage`: all but `users` is None if it interrupted no user.
+
+    Times are in seconds since the outage.
+    """
+
+    at_s: float | None = field(metadata=NO_CRITERION)
+    """With [`run.outage`](../how-to/log-on-storm.md): when the outage began, after the common start: at
+    `run.outage.at`, or with the first session lost by hand after it."""
+    users: int = field(metadata=NO_CRITERION)
+    """[Interrupted users](../how-to/log-on-storm.md#terms)."""
+    unrecovered: int | None
+    """Interrupted users without service at the end of the run."""
+    p50_s: float | None
+    p95_s: float | None
+    max_s: float | None
+    """Time until 50 %, 95 % and 100 % of the interrupted users had service again; infinite if they never had."""
+    log_ons_per_s: float | None
+    log_ons_peak_per_s: float | None
+    """Successful log-ons of interrupted users, from the outage until the last of them recovered: their mean rate, and
+    the most in one second."""
+    failures: Sequence[FailureCount]
+    """Failed log-ons by kind, the most frequent first."""
 
 
 # --- the generator ------------------------------------------------------------------------------------------------
@@ -544,6 +583,7 @@ class Figures:
     probes: Mapping[str, Mapping[str, ProbeStatistics]] | None = field(default=None, metadata=OPTIONAL)
     resources: Sequence[Resource] | None = field(default=None, metadata=OPTIONAL)
     """With the probe [`host`](probes.md#host): [resources](probes.md#resources), the most saturated first."""
+    recovery: Recovery | None = field(default=None, metadata={"inline": "recovery_"} | OPTIONAL | OF_OUTAGE)
     commands: Sequence[CommandFigures] | None = field(default=None, metadata=OPTIONAL | NO_CRITERION)
     """With `--commands`: commands that started in the window."""
 

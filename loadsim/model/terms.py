@@ -52,6 +52,9 @@ MONITOR_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 RECEIVED, SAVED, COPIED, SCHEDULES, EMPTIED = STORED = ("received", "saved", "copied", "schedules", "emptied")
 """Why mailboxes grow and, last, shrink; a new schedule replaces the previous one."""
 
+OutageCause = Literal["command", "drop", "hand"]
+"""The cause of an outage: the scenario's command, loadsim itself, or someone at the server."""
+
 FaultOnPurpose = Literal[
     "mail-altered", "line-ends", "mail-duplicated", "mail-misfiled", "flag-lost", "flag-unexpected", "mail-unexpected"
 ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.findings.formats import count, duration, length, percent, shown
-from loadsim.model.figures import DriverFigures, Figures, MachineHealth, Throughput
+from loadsim.model.figures import DriverFigures, FailureCount, Figures, MachineHealth, Recovery, Throughput
+from loadsim.model.terms import LOGON
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.resources import NOT_SAMPLED, resource_facts
 from loadsim.timinglog.header_words import shape_words
@@ -30,6 +31,7 @@ def brief_facts(figures: Figures, ended_early: bool, *, invalid: bool, all_well:
     facts.append(("Load", f"{count(figures.users, 'user')}; {_tasks_per_s(figures)}"))
     facts.append(("Throughput", _throughput(figures.throughput)) if figures.throughput else ("Day", day_words(figures)))
     facts += [("Tasks in the window", _tasks(figures)), *_failures(figures)]
+    facts += [("Recovery", _recovery(figures.recovery))] if figures.recovery else []
     facts.append(("Delivery", _delivery(figures, ended_early)))
     facts += [("Audit", "all mail is where it must be, as it was sent")] if all_well else []
     facts += resource_facts(figures.resources)
@@ -154,7 +156,8 @@ def _delivery(figures: Figures, ended_early: bool) -> str:
 
 def _tasks(figures: Figures) -> str:
     tasks = figures.totals
-    own = f"; the generator itself failed {tasks.generator_failed:,}" if tasks.generator_failed else ""
+    own = f"; {tasks.interrupted:,} interrupted by the outage" if tasks.interrupted else ""
+    own += f"; the generator itself failed {tasks.generator_failed:,}" if tasks.generator_failed else ""
     if figures.throughput:  # nothing was planned
         silent = f"{figures.throughput.silent_activities:,} times there was nothing to do"
         return f"{tasks.done:,} ended ({tasks.failed:,} failed), {tasks.unfinished:,} unfinished; {silent}{own}"
@@ -166,18 +169,39 @@ def _tasks(figures: Figures) -> str:
 
 def _failures(figures: Figures) -> list[Fact]:
     kinds = [
-        (failure.times, task.task, failure.outcome, failure.kind)
+        (task.task, failure)
         for driver in figures.by_protocol.values()
         for task in driver.tasks
         for failure in task.failures
     ]
-    kinds.sort(key=lambda failure: (-failure[0], failure[1:]))
+    return [("Failures (see events.jsonl)", _kinds(kinds))] if kinds else []
+
+
+def _kinds(failures: Sequence[tuple[str, FailureCount]]) -> str:
+    """Return the most frequent kinds of failure, each with its task."""
+    kinds = sorted((-failure.times, task, failure.outcome, failure.kind) for task, failure in failures)
     shown = [
-        f"{times:,} {task} {outcome}" + (f" ({kind})" if kind else "")
+        f"{-times:,} {task} {outcome}" + (f" ({kind})" if kind else "")
         for times, task, outcome, kind in kinds[:MOST_FAILURES]
     ]
     more = [f"{count(len(kinds) - len(shown), 'more kind')}"] if len(kinds) > len(shown) else []
-    return [("Failures (see events.jsonl)", ", ".join([*shown, *more]))] if kinds else []
+    return ", ".join([*shown, *more])
+
+
+def _recovery(found: Recovery) -> str:
+    if found.p95_s is None:
+        return "not measured: no session was lost"
+    shares = (("50 %", found.p50_s), ("95 %", found.p95_s), ("all", found.max_s))
+    times = ", ".join(f"{share} {shown('recovery_s', time_s)}" for share, time_s in shares)
+    parts = [f"{count(found.users, 'user')} interrupted at {shown('at_s', found.at_s)}; service again after {times}"]
+    if found.unrecovered:
+        parts.append(f"{found.unrecovered:,} never had service again")
+    if found.log_ons_per_s is not None:
+        peak = shown("log_ons_peak_per_s", found.log_ons_peak_per_s)
+        parts.append(f"{shown('log_ons_per_s', found.log_ons_per_s)} log-ons/s, at most {peak}")
+    if found.failures:
+        parts.append(f"not counted as failed: {_kinds([(LOGON, one) for one in found.failures])}")
+    return "; ".join(parts)
 
 
 def _lateness(figures: Figures) -> list[Fact]:

@@ -83,6 +83,7 @@ def due_table(caption: str, tasks: Sequence[TaskFigures]) -> Table:
         ("Begun", 0, lambda task: task.attempted),
         ("Succeeded", 0, lambda task: task.hits),
         ("Failed", 0, lambda task: task.failed),
+        *([("Interrupted", 0, lambda task: task.interrupted)] if any(task.interrupted for task in tasks) else []),
         ("Failed by the generator", 0, lambda task: task.generator_failed),
         ("Still running", 0, lambda task: task.unfinished),
         ("Not begun", 0, lambda task: task.skipped),

@@ -34,12 +34,13 @@ from loadsim.engine.coordinator import Coordinator, OpenChannel
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
-from loadsim.processes.event_loop import LoopFactory, calls_on_signal
+from loadsim.processes.event_loop import LoopFactory, background_tasks, calls_on_signal
 from loadsim.protocols.registry import needs_one_engine
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.log_header import run_header
 from loadsim.runs.needs import LOG_BYTES_PER_TASK
+from loadsim.runs.outage import OutageCommand
 from loadsim.runs.result import RunResult
 from loadsim.runs.run import Run, make_run
 from loadsim.runs.watcher import SILENT, Watcher
@@ -214,7 +215,9 @@ async def _make_load(run: Run, assignments: Sequence[WorkerAssignment], open_cha
         lost = f"client {event['client']}{engine} is lost, with {event['users']:,} of {run.scenario.users:,} users"
         run.watcher.warning(f"{after}{lost}: {event['why']}")
 
+    abort_check = AbortCheck(run.scenario.abort_on, run.scenario.users)
     async with run.recorded(send=warn_of_loss) as events:
+        outage = OutageCommand(run.scenario.outage, run.directory, events)
         coordinator = Coordinator(
             [replace(assignment, prepared=True) for assignment in assignments],
             events,
@@ -222,10 +225,11 @@ async def _make_load(run: Run, assignments: Sequence[WorkerAssignment], open_cha
             StandaloneControl(MonotonicClock(), START_AHEAD_S),
             open_channel,
             MISSES,
-            judge=AbortCheck(run.scenario.abort_on, run.scenario.users).judge,
+            judge=lambda snapshot, lost: outage.early_end or abort_check.judge(snapshot, lost),
         )
         with calls_on_signal(coordinator.stop):
-            await coordinator.run()
+            async with background_tasks(outage.run(lambda: coordinator.start_ns)):
+                await coordinator.run()
         return coordinator.lost
 
 

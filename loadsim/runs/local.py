@@ -23,7 +23,7 @@ from loadsim.model.partition import divide
 from loadsim.model.ports import Services
 from loadsim.monitor.host import machine_log, run_engines
 from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
-from loadsim.processes.event_loop import LoopFactory, fastest_loop
+from loadsim.processes.event_loop import LoopFactory, background_tasks, fastest_loop
 from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise
@@ -37,6 +37,7 @@ from loadsim.provisioning.preflight import (
 from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.runs.log_header import run_header
 from loadsim.runs.needs import check_memory, compared_needs, engine_count, shortages
+from loadsim.runs.outage import OutageCommand
 from loadsim.runs.result import RunResult
 from loadsim.runs.run import Run, make_run
 from loadsim.runs.server import server_facts, server_under_test
@@ -157,14 +158,18 @@ class _ThisMachine:
             watcher.snapshot(snapshot, {})
 
         def judge(snapshot: LiveSnapshot, lost: Sequence[str]) -> EarlyEnd | None:
-            return EarlyEnd(ACCOUNTS_TAKEN, hold.lost) if hold.lost else abort_check.judge(snapshot, lost)
+            if hold.lost:
+                return EarlyEnd(ACCOUNTS_TAKEN, hold.lost)
+            return outage.early_end or abort_check.judge(snapshot, lost)
 
         # Run the engines.
         async with run.recorded(f"Starting {engines}: processes that make the load, for {takes}") as events:
+            outage = OutageCommand(scenario.outage, run.directory, events)
             with machine_log(logs, begins[0].header) as log:
                 coordinator = Coordinator(begins, events, watch, judge=judge)
                 probing = sampled(
                     probes, log, MonotonicClock(), on_figures=warn, on_sample=lambda *sample: samples.append(sample)
                 )
                 with machine_failures(lambda line: RunInvalid(line) if coordinator.start_ns else ConfigError(line)):
-                    await run_engines(coordinator, log, probing, self.facts, hold, hold.renew)
+                    async with background_tasks(outage.run(lambda: coordinator.start_ns)):
+                        await run_engines(coordinator, log, probing, self.facts, hold, hold.renew)

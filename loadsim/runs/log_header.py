@@ -100,6 +100,7 @@ def run_header(
         "day_s": scenario.run.day_length_s,
         "night_s": scenario.run.night_length_s,
         **({"day_shape": scenario.run.day_shape} if scenario.run.day_shape else {}),
+        **({"outage": {"at_s": outage.at_s, "by": outage.by}} if (outage := scenario.outage) else {}),
         "compression": scenario.compression,
         "duration_s": scenario.duration_s,
         "window_s": [scenario.run.warm_up_s, scenario.run.warm_up_s + scenario.run.window_s],

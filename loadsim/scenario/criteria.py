@@ -103,7 +103,7 @@ Tree = Mapping[str, Any]
 
 FIGURE = True
 
-_LIMITS: Mapping[str, Any] = {"ms": Amount, "per s": Amount, "%": Share, "MiB": Size, "": Count}
+_LIMITS: Mapping[str, Any] = {"ms": Amount, "s": Amount, "per s": Amount, "%": Share, "MiB": Size, "": Count}
 """The types of limits by the figure's unit; limits for probes are amounts."""
 
 MONITORED = re.compile(rf"[^.@]+@{MONITOR_NAME.pattern}")
@@ -142,16 +142,25 @@ def _below(within: Tree, name: object) -> Any:
     return within.get(str(name))
 
 
-def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable[str] = ()) -> Tree:
+def figures(
+    planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable[str] = (), *, outage: bool = False
+) -> Tree:
     """Return the figures of a run that a criterion may name; `planned` has the tasks of each driver's users.
 
     These are the numbers in `model.figures`, under the names of tasks, drivers and probes. A closed loop has throughput
     instead of figures about due tasks. It accepts all default criteria, but switches off those that need a plan, so
-    that scenarios of both modes can share criteria.
+    that scenarios of both modes can share criteria. Only a run with an outage has a recovery.
     """
-    from loadsim.model.figures import OF_CLOSED_LOOP, OF_PLAN, DriverFigures, Figures, TaskFigures  # not in engines
+    from loadsim.model.figures import (  # not in engines
+        OF_CLOSED_LOOP,
+        OF_OUTAGE,
+        OF_PLAN,
+        DriverFigures,
+        Figures,
+        TaskFigures,
+    )
 
-    hidden = OF_PLAN if stress else OF_CLOSED_LOOP
+    hidden = (OF_PLAN if stress else OF_CLOSED_LOOP) | ({} if outage else OF_OUTAGE)
     of_task = _names_of(TaskFigures, hidden)
     without_window = {name: FIGURE for name in of_task if name != "done_per_s"}
 
@@ -251,18 +260,24 @@ def unfolded(criteria: object, origin: Origin, above: Key = ()) -> Any:
 
 
 def read_criteria(
-    document: object, planned: Mapping[str, set[str]], stress: bool, origin: Origin, probes: Collection[str] = ()
+    document: object,
+    planned: Mapping[str, set[str]],
+    stress: bool,
+    origin: Origin,
+    probes: Collection[str] = (),
+    *,
+    outage: bool = False,
 ) -> Criteria:
     """Return a scenario's criteria, including the defaults; None means off.
 
     A criterion on a task or score that names no driver applies to each driver that plans the task and has no criterion
-    of its own. `probes` names the probes that may be sampled. Raises `ConfigError` for unknown figures and invalid
-    limits.
+    of its own. `probes` names the probes that may be sampled; `outage` is true if the run has one. Raises `ConfigError`
+    for unknown figures and invalid limits.
     """
     criteria_document = unfolded(document, origin)
     stated = criteria_document.get("probes") if isinstance(criteria_document, dict) else None
     monitored = filter(MONITORED.fullmatch, map(str, stated if isinstance(stated, dict) else ()))
-    tree = figures(planned, stress, {*probes, *monitored})
+    tree = figures(planned, stress, {*probes, *monitored}, outage=outage)
     problems = Problems()
     given = dict(_bounds(criteria_document, tree, (), tree, origin, problems))
     problems.check()

@@ -16,9 +16,10 @@ from loadsim.documents.schema import with_nearest
 from loadsim.documents.yaml_reader import Origin, Problems, located, override, parse, read_document, write_yaml
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.findings.formats import length
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
 from loadsim.model.ports import Account, FolderSettings, Services
-from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
+from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED, OutageCause
 from loadsim.plugins import origin
 from loadsim.scenario.accounts import (
     MASK,
@@ -52,7 +53,7 @@ from loadsim.scenario.limits import Limits
 from loadsim.scenario.mailboxes import DEEPEST, PROFILES, MailboxSection, levels
 from loadsim.scenario.profile import load_weights
 from loadsim.scenario.run_times import RunTimes, resolve_run, seconds
-from loadsim.scenario.sections import AbortOn, Client, ListsSection, Losses
+from loadsim.scenario.sections import AbortOn, Client, ListsSection, Losses, Outage
 from loadsim.scenario.server import Server, insecure, resolve_server, server_document
 
 # --- the scenario -----------------------------------------------------------------------------------------------
@@ -81,6 +82,7 @@ class Scenario:
     probes: Mapping[str, Mapping[str, Any]]
     allow_hosts: tuple[str, ...]
     monitors: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    outage: Outage | None = None
     audit: bool | None = None
     audit_allow: tuple[str, ...] = ()
     exposed: tuple[Finding, ...] = field(default=(), compare=False)
@@ -209,12 +211,21 @@ class Scenario:
             "ignored_capabilities": sorted(imap.ignored) if imap else [],
             "log_on": self.log_on,
         }
+        if self.outage is not None:
+            load["outage"] = {"at_s": self.outage.at_s, "by": self.outage.by}
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
 
     def accounts_digest(self) -> str:
         """Return the SHA-256 of all users' log-on names and addresses, in order."""
         accounts = map(self.account, range(1, self.users + 1))
         return sha256("".join(f"{account.login}\n{account.address}\n" for account in accounts).encode()).hexdigest()
+
+    def without_commands(self) -> Scenario:
+        """Return the scenario for other processes: commands, which may contain secrets, run in this one only."""
+        outage = self.outage
+        if outage is not None and outage.command is not None:
+            outage = replace(outage, command=())
+        return replace(self, monitors={}, outage=outage)
 
     def to_yaml(self) -> str:
         """Write this scenario as a file for `load_scenario`, with masked passwords and absolute paths."""
@@ -259,6 +270,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "seed": run.seed,
             "mode": run.mode,
             **({"day_shape": list(run.day_shape)} if run.day_shape else {}),
+            **({} if scenario.outage is None else {"outage": _outage(scenario.outage)}),
             **({} if scenario.audit is None else {"audit": scenario.audit}),
             **({"audit_allow": list(scenario.audit_allow)} if scenario.audit_allow else {}),
         },
@@ -273,6 +285,11 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         **({"monitors": {name: {"command": MASK} for name in scenario.monitors}} if scenario.monitors else {}),
         "allow_hosts": list(scenario.allow_hosts),
     }
+
+
+def _outage(outage: Outage) -> dict[str, Any]:
+    how: dict[OutageCause, dict[str, Any]] = {"command": {"command": MASK}, "drop": {"drop_sessions": True}, "hand": {}}
+    return {"at": seconds(outage.at_s), **how[outage.by]}
 
 
 def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
@@ -345,6 +362,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
         lists = resolve_lists(document.lists, topology, origin)
     with problems:
         run = resolve_run(document.run, users, topology[0].profile, origin)
+        _check_outage(document.run.outage, run, origin)
     with problems:
         criteria = _criteria(document, topology, origin)
     problems.check()
@@ -374,6 +392,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
         probes=document.probes,
         allow_hosts=document.allow_hosts,
         monitors=document.monitors,
+        outage=document.run.outage,
         audit=document.run.audit,
         audit_allow=document.run.audit_allow,
         exposed=exposed_passwords(document.accounts, origin, path.parent),
@@ -416,11 +435,20 @@ def _mailbox(section: MailboxSection, users: int, topology: Sequence[Group], ori
     return section
 
 
+def _check_outage(outage: Outage | None, run: RunTimes, origin: Origin) -> None:
+    """Check that the outage is in the window, whose figures are to show it."""
+    begin_s, end_s = run.warm_up_s, run.warm_up_s + run.window_s
+    if outage is not None and not begin_s <= outage.at_s < end_s:
+        expected = f"an instant in the window, from {length(begin_s)} to {length(end_s)}"
+        raise origin.error_saying(("run", "outage", "at"), expected, length(outage.at_s))
+
+
 def _criteria(document: ScenarioDocument, topology: Sequence[Group], origin: Origin) -> Criteria:
     planned: dict[str, set[str]] = {}
     for group in topology:
         planned.setdefault(group.driver_name, set()).update(planned_tasks(group.profile))
-    criteria = read_criteria(document.criteria, planned, document.run.mode == STRESS, origin, document.probes)
+    stress, outage = document.run.mode == STRESS, document.run.outage is not None
+    criteria = read_criteria(document.criteria, planned, stress, origin, document.probes, outage=outage)
     # The server is not late while the program is not looking.
     if criteria.get(DELIVERY) is DEFAULT[DELIVERY]:
         look_ms = 1000 * max(group.program.look_s for group in topology)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Annotated, Any, get_args
 
@@ -23,7 +23,7 @@ from loadsim.documents.schema import (
 from loadsim.documents.typed import ReadAs, Reads, mismatch, show, strict
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
-from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS, FaultOnPurpose
+from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS, FaultOnPurpose, OutageCause
 from loadsim.scenario.day_shape import MOST_WEIGHT, normalised
 from loadsim.scenario.distribution import CountDistribution
 from loadsim.scenario.log_on import Command
@@ -225,6 +225,28 @@ def _day_shape(value: object) -> tuple[float, ...]:
 
 @strict
 @dataclass(frozen=True, slots=True)
+class Outage:
+    """An outage in the window, after which users log on again by their program's rule."""
+
+    at_s: PositiveDuration
+    """Time after the common start. Without the other keys, someone ends sessions by hand, at that time or later."""
+    command: Command | None = field(default=None, repr=False)
+    """Command that restarts the server, such as `systemctl restart dovecot`. It runs without a shell, in the run
+    directory of the machine that conducts the run, for at most a minute. If it fails, the run ends."""
+    drop_sessions: Switch = False
+    """Abort the connections of all sessions, as a failing load balancer does."""
+
+    def __post_init__(self) -> None:
+        if self.command is not None and self.drop_sessions:
+            raise mismatch("either command or drop_sessions", "both")
+
+    @property
+    def by(self) -> OutageCause:
+        return "command" if self.command is not None else "drop" if self.drop_sessions else "hand"
+
+
+@strict
+@dataclass(frozen=True, slots=True)
 class RunSection:
     day_length_s: PositiveDuration | None = None
     """Length of a day in the run, to which rates, delays and nights are scaled. Default: the profiles'."""
@@ -245,6 +267,8 @@ class RunSection:
     """Do tasks when they are due; with `stress`, each user's next activity begins at once, and there is no score."""
     day_shape: Annotated[tuple[float, ...], Reads(_day_shape, f"{FLAT}, or a list")] = ()
     """Activity over a day: weights of 2 to 1,440 equal parts; only their ratios count. Default: `flat`."""
+    outage: Outage | None = None
+    """An outage, and the [recovery](../how-to/log-on-storm.md) from it. Default: none."""
     audit: Switch | None = None
     """Read all mailboxes after the run, and account for each message. Default: if there are at most 100,000 messages,
     and on one machine."""
@@ -256,6 +280,8 @@ class RunSection:
             raise mismatch("either days or duration", "both")
         if self.day_shape and self.mode == STRESS:
             raise mismatch(f"{FLAT} with run.mode {STRESS}, where nothing is due", at=("day_shape",))
+        if self.outage is not None and self.mode == STRESS:
+            raise mismatch(f"no outage with run.mode {STRESS}", "one", at=("outage",))
 
 
 @strict

@@ -11,13 +11,13 @@ from loadsim.errors import LogError
 from loadsim.model.state_checks import Violation
 from loadsim.timinglog.documents import Count, Instant_ns, Length_ns, Seconds, read_as
 
-Cause = Literal["abort_on", "users lost", "accounts taken"]
-ABORT_ON, USERS_LOST, ACCOUNTS_TAKEN = "abort_on", "users lost", "accounts taken"
+Cause = Literal["abort_on", "users lost", "accounts taken", "outage failed"]
+ABORT_ON, USERS_LOST, ACCOUNTS_TAKEN, OUTAGE_FAILED = "abort_on", "users lost", "accounts taken", "outage failed"
 """Why a run ended early: `abort_on`, which judges the server, or a fault of the machines that make the load.
 
 `USERS_LOST`: `abort_on` ended the run after a client or engine was lost; it cannot tell lost users from those whom the
 server leaves without a session. `ACCOUNTS_TAKEN`: another loadsim changed the mailboxes; a run that had already ended
-gets this fact as well.
+gets this fact as well. `OUTAGE_FAILED`: the command of `run.outage` failed.
 """
 
 

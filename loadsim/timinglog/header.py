@@ -16,7 +16,7 @@ from loadsim.errors import LogError
 from loadsim.findings.finding import Finding
 from loadsim.findings.severity import Severity
 from loadsim.model.partition import CIRCLE, Assignment
-from loadsim.model.terms import MONITOR_NAME, MOST_USERS, Acknowledgements, FaultOnPurpose, Window
+from loadsim.model.terms import MONITOR_NAME, MOST_USERS, Acknowledgements, FaultOnPurpose, OutageCause, Window
 from loadsim.scenario.criteria import DEFAULT, LIMITS
 from loadsim.timinglog.documents import (
     LONGEST_S,
@@ -41,6 +41,13 @@ class ClientUsers(NamedTuple):
 
     client: str
     users: Users
+
+
+class StatedOutage(NamedTuple):
+    """The outage that a scenario states (`scenario.sections.Outage`), in seconds after the common start."""
+
+    at_s: Seconds
+    by: OutageCause
 
 
 class RunLimits(TypedDict, total=False):
@@ -160,6 +167,7 @@ class LogHeader(NamedTuple):
     machines: tuple[ClientUsers, ...] = ()
     findings: tuple[Annotated[Finding, Reads(_warning)], ...] = ()
     monitors: tuple[str, ...] = ()
+    outage: StatedOutage | None = None
 
     def by_key(self) -> dict[str, Any]:
         """Return all known values by key, as in the document."""

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 
-from loadsim.errors import TaskFailed
+from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import INBOX, Account, Driver, KeptLines
 from loadsim.model.records import GENERATOR, Arrival
 from loadsim.users.alarm import Alarm
 from loadsim.users.host import Host
-from loadsim.users.session_state import SessionState, next_look_ns
+from loadsim.users.session_state import DROPPED, SessionState, next_look_ns
 from loadsim.users.stored_mail import StoredMail
 from loadsim.users.tasks import SCREENFUL
 
@@ -97,6 +97,12 @@ class Companion:
     def lost(self, failure: Exception) -> None:
         self._lost = failure
         self._alarm.wake()
+
+    def drop(self) -> None:
+        """Abort the connection of a session that is kept open, as `User.drop` does."""
+        if self._at_work and self._poll_ns is None:
+            self._mailbox.abandon()
+            self.lost(ServerLost(DROPPED))
 
     def _break_off(self) -> None:
         """End the session: our own error in a callback has left its state unknown. The running call fails."""

@@ -69,7 +69,7 @@ class Host(Protocol):
     run_id: str
     plugin_tasks: Mapping[str, Any]  # values are `tasks.Task`, but that module imports this one
     plan: Callable[[Any, bool], Iterator[Any]]  # `activities.plan`, or a replacement
-    log_on_slots: asyncio.Semaphore  # limits how many users log on at once
+    log_on_slots: asyncio.Semaphore  # limits how many users log on at once before the common start
     log_off_slots: asyncio.Semaphore
 
     @property

@@ -8,6 +8,9 @@ LONGEST_BACK_OFF_S = 60.0
 STEADY_NS = 10_000_000_000
 """A session that breaks sooner counts as a failed log-on, so there is a pause before the next one."""
 
+DROPPED = "dropped by loadsim"
+"""The kind of failure of a session that `run.outage.drop_sessions` ends."""
+
 LAST_DOWNS = 8
 """The number of past periods without a session that are kept to explain lateness."""
 

@@ -40,7 +40,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from loadsim.errors import GeneratorFailed, InboxRenumbered, PluginFailed, TaskFailed
+from loadsim.errors import GeneratorFailed, InboxRenumbered, PluginFailed, ServerLost, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver, KeptLines
 from loadsim.model.records import GENERATOR, LOOP, NO_CLOCK, NO_SESSION, PROCESS_INBOX_SPAN, Arrival
@@ -53,7 +53,7 @@ from loadsim.users.host import Host
 from loadsim.users.inbox import Unread
 from loadsim.users.mail import UserMail
 from loadsim.users.pending import ClosedLoop, Ended, PendingActivities
-from loadsim.users.session_state import ON_TIME, Late, SessionState, next_look_ns
+from loadsim.users.session_state import DROPPED, ON_TIME, Late, SessionState, next_look_ns
 
 IDLE = "IDLE"
 """The name under which failures between tasks are counted."""
@@ -168,6 +168,11 @@ class User:
                 self.wake()
         except Exception as error:  # noqa: BLE001 - as above
             self._break_session(error, "the end of a session")
+
+    def drop(self) -> None:
+        """Abort the session's connection, if there is one, as if the network had failed; the session is lost."""
+        if self.is_on and (self._poll_ns is None or self._in_view):
+            self.lost(ServerLost(DROPPED))
 
     def _break_session(self, error: Exception, during: str) -> None:
         """End the session: an error of ours in a driver's callback has left its state unknown.
