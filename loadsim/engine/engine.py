@@ -30,6 +30,7 @@ from loadsim.model.ports import Account, Clock, Driver, KeptLines
 from loadsim.model.records import GENERATOR
 from loadsim.protocols.error_mapping import internal, own_failure
 from loadsim.protocols.lines import KEEPING_USERS, KEPT_LINES, NO_LINES, Trace, excerpt, text_of
+from loadsim.scenario.day_shape import DayShape
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.records import GIVEN_UP
 from loadsim.users.activities import UnderWay, plan
@@ -274,15 +275,15 @@ class Engine:
                         self._health.start()
                         beat = group.create_task(self._beat())
                     # Start the users, staggered over the ramp-up.
-                    between_ns = round(self.workload.scenario.run.ramp_up_s * 1e9 / len(self.users))
                     first_ns = self.now_ns()
                     running = [
-                        group.create_task(user.run(first_ns + at * between_ns)) for at, user in enumerate(self.users)
+                        group.create_task(user.run(first_ns + self._on_after_ns(at)))
+                        for at, user in enumerate(self.users)
                     ]
                     place = {user.number: at for at, user in enumerate(self.users)} if self._companions else {}
                     for companion in self._companions:  # each between its user and the next
                         later = 1 - 0.5**companion.which
-                        on_ns = first_ns + round((place[companion.number] + later) * between_ns)
+                        on_ns = first_ns + self._on_after_ns(place[companion.number] + later)
                         running.append(group.create_task(companion.run(on_ns)))
                     # The phases.
                     if await self._log_on_all():
@@ -295,6 +296,15 @@ class Engine:
         finally:
             self._health.stop()
             self._conclude(ended)
+
+    def _on_after_ns(self, place: float) -> int:
+        """Return when the user with this place, from 0, logs on: nanoseconds after the first."""
+        run = self.workload.scenario.run
+        even_ns = round(place * round(run.ramp_up_s * 1e9 / len(self.users)))
+        ramp_up_us = round(run.ramp_up_s * 1e6)
+        if not (run.ramp_shape and ramp_up_us):
+            return even_ns
+        return 1000 * DayShape(run.ramp_shape).due_us(even_ns * 1e-9, ramp_up_us)
 
     @contextlib.contextmanager
     def _tuned_process(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ class RunTimes:
     A night of `night_length_s` follows each day; a day and its night are a cycle. The window begins `warm_up_s` after
     the common start and lasts `window_s`; tasks due in it are scored. In `mode` stress, users do their planned
     activities one after another, without pauses or nights. `day_shape` has the weights of equal parts of each day; if
-    it is empty, the day is flat.
+    it is empty, the day is flat. So has `ramp_shape` for log-ons in the ramp-up.
     """
 
     day_length_s: float
@@ -34,6 +34,7 @@ class RunTimes:
     mode: str = CANONICAL
     night_length_s: float = 0.0
     day_shape: tuple[float, ...] = ()
+    ramp_shape: tuple[float, ...] = ()
 
     @property
     def cycles(self) -> float:
@@ -111,4 +112,5 @@ def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin)
         mode=shape.mode,
         night_length_s=night_length_s,
         day_shape=shape.day_shape,
+        ramp_shape=shape.ramp_shape,
     )

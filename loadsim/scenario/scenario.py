@@ -202,7 +202,7 @@ class Scenario:
             "groups": groups,
             "lists": asdict(self.lists),
             # The length of the night follows from the profiles.
-            "run": _without(asdict(self.run), "warm_up_s", "window_s", "night_length_s"),
+            "run": _without(asdict(self.run), "warm_up_s", "window_s", "night_length_s", "ramp_shape"),
             "submission": self.submission,
             "tls_resumption": self.client.tls_resumption,
             "empty_start": self.initialise == "never",
@@ -211,6 +211,8 @@ class Scenario:
             "ignored_capabilities": sorted(imap.ignored) if imap else [],
             "log_on": self.log_on,
         }
+        if self.run.ramp_shape:
+            load["ramp_shape"] = self.run.ramp_shape
         if self.outage is not None:
             load["outage"] = {"at_s": self.outage.at_s, "by": self.outage.by}
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
@@ -270,6 +272,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "seed": run.seed,
             "mode": run.mode,
             **({"day_shape": list(run.day_shape)} if run.day_shape else {}),
+            **({"ramp_shape": list(run.ramp_shape)} if run.ramp_shape else {}),
             **({} if scenario.outage is None else {"outage": _outage(scenario.outage)}),
             **({} if scenario.audit is None else {"audit": scenario.audit}),
             **({"audit_allow": list(scenario.audit_allow)} if scenario.audit_allow else {}),

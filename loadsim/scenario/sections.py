@@ -208,8 +208,8 @@ MOST_PARTS = 24 * 60
 """The most parts in a day's shape: one per minute of 24 h."""
 
 
-def _day_shape(value: object) -> tuple[float, ...]:
-    """Read the weights of a day's parts, and normalise them; () is a flat day."""
+def _weights(value: object) -> tuple[float, ...]:
+    """Read the weights of the parts of a day or ramp-up, and normalise them; () is flat."""
     if value == FLAT:
         return ()
     weights: list[Any] = value if isinstance(value, list) and 1 < len(value) <= MOST_PARTS else [None]
@@ -256,6 +256,8 @@ class RunSection:
     """Instead of `days`: length of the run."""
     ramp_up_s: Duration | None = None
     """Time over which log-ons are spread. Default: 1 s per 50 users, at least 1 s."""
+    ramp_shape: Annotated[tuple[float, ...], Reads(_weights, f"{FLAT}, or a list")] = ()
+    """Log-ons over the ramp-up, as on a morning: weights of its equal parts, as in `day_shape`. Default: `flat`."""
     warm_up_s: Duration | None = None
     """Time after the common start that is not scored. Default: a quarter of the run; with nights, everything before the
     last whole day, and a quarter of that day."""
@@ -265,7 +267,7 @@ class RunSection:
     """Seed of everything that users do."""
     mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
     """Do tasks when they are due; with `stress`, each user's next activity begins at once, and there is no score."""
-    day_shape: Annotated[tuple[float, ...], Reads(_day_shape, f"{FLAT}, or a list")] = ()
+    day_shape: Annotated[tuple[float, ...], Reads(_weights, f"{FLAT}, or a list")] = ()
     """Activity over a day: weights of 2 to 1,440 equal parts; only their ratios count. Default: `flat`."""
     outage: Outage | None = None
     """An outage, and the [recovery](../how-to/log-on-storm.md) from it. Default: none."""

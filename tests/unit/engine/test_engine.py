@@ -713,3 +713,11 @@ def test_tasks_leave_no_reference_cycles(tmp_path: Path) -> None:
     assert tasks > 300
     assert unreachable < tasks / 10
     assert gc.get_freeze_count() == 0
+
+
+def test_log_ons_follow_the_shape_of_the_ramp_up(tmp_path: Path) -> None:
+    """A third of the users in the first half, two thirds in the second, evenly within each."""
+    run = {"day_length": "60s", "ramp_up": "30s", "ramp_shape": [1, 2], "warm_up": "0s", "window": "60s"}
+    lived = live(scenario_of(tmp_path, (quiet(), 90), run=run), tmp_path, service_s=0)
+    on_s = [task["scheduled_ns"] / S for task in lived.tasks("LOGON")]
+    assert on_s == pytest.approx([0.5 * at for at in range(30)] + [15 + 0.25 * at for at in range(60)], abs=1e-5)
