@@ -28,6 +28,7 @@ PACKAGES = {  # the column, and the package's contents
     "cluster": (0.5, "several machines"),
     "comparison": (3, "two sets of runs"),
     "size": (4, "resources per user"),
+    "characterise": (6, "users in logs"),
     "audit": (5, "all mail accounted for"),
     "servers": (0, "servers to test"),
     "monitor": (1, "probes of machines"),

@@ -40,6 +40,7 @@ VERBS = {
     "capacity": "find the largest number of users that meets the criteria, with an interval",
     "storage": "test whether disks can carry the mailboxes, without a mail server",
     "size": "compute from a measured run how many users would fill each server resource",
+    "characterise": "derive profiles and a day's shape from the logs of a mail server",
     "plan": "compute the load of a scenario in virtual time, without a server",
     "check": "try out a server for a scenario: what works, and what must change?",
     "new": "write a scenario for your own mail server",

@@ -625,6 +625,41 @@ class Code(Enum):
         "",
     )
 
+    # A workload in a server's logs.
+    LOG_LINES_UNKNOWN = _warning("{lines:line} of the logs are unknown, and not counted: {shapes}")
+    LOG_HOURS_MISSING = _warning(
+        "{hours} of the {of:hour} between the logs' first and last have no line",
+        "add the rotated files that are missing",
+    )
+    LOG_DAYS_INCOMPLETE = _warning(
+        "the logs have no complete day: rates assume that all hours are like theirs", "use logs of a whole week"
+    )
+    LOG_DAYS_QUIET = _note("{quiet} of {days:complete day} had less than half of the busiest day's mail: not counted")
+    LOG_YEAR_ASSUMED = _note("the lines have no year: by the files' last modification, they are from {begin} to {end}")
+    QUEUE_IDS_EVICTED = _warning(
+        "{messages:message} stayed in the queue for so long that they were counted before their end"
+    )
+    SENDERS_FORGOTTEN = _warning(
+        "{messages:message} count as mail from outside: too many were waiting until their senders' mailboxes were known"
+    )
+    LOG_ON_NAMES_AMBIGUOUS = _warning(
+        "{names:log-on name} match several addresses, and count as users of their own: received mail is another's"
+    )
+    RATES_ASSUMED = _warning(
+        "the logs do not show {what}: a quarter of what is received is assumed to be sent",
+        "add the logs of the server that takes users' mail",
+    )
+    HABITS_ASSUMED = _note("the logs do not show {what}: assumed as in {profile}")
+    MAIL_FROM_OUTSIDE = _note(
+        "{outside_share} of the received mail is from outside: in a run, it is other users' mail, to more recipients"
+    )
+    GROUPS_RECEIVE_ALIKE = _note(
+        "the {groups} groups differ in what they send: in a run, all users receive the same number"
+    )
+    MORE_SENT_THAN_RECEIVED = _warning(
+        "users send {sent} messages a day but receive {received}: in a run, they receive what they send"
+    )
+
     # What to do after a run without faults.
     EMBEDDED = _note(
         "the embedded server shares the machine with the generator: this does not measure a real server",

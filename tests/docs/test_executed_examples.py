@@ -1,5 +1,6 @@
 """The commands of pages that need no mail server, executed as they stand in a directory with the files they expect."""
 
+import gzip
 import json
 import os
 import re
@@ -7,12 +8,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from compared_runs import write_run
 from examples import alternatives, command_blocks, executed, quick
 from finished_searches import capacity
+from mail_logs import MailLog, iso
 from mailservers import StartEmbedded
 from pages import Block, blocks, missing_from, with_outputs
 from paths import ROOT
@@ -97,6 +100,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     )
     busy_run(runs / "sizing")
+    _write_mail_logs(home)
     return home
 
 
@@ -108,6 +112,16 @@ def _write_run(place: Path, name: str, slower: float = 1.0, hour: int = 8) -> Pa
     if name == "run":
         tasks.append(done("READ", 50, 5, outcome="refused"))
     return write_run(place, name, tasks=tasks, hour=hour, weights={"READ": 10, "DELETE": 1, "SEND": 1})
+
+
+def _write_mail_logs(home: Path) -> None:
+    """Write the logs of two days, of which the first was rotated."""
+    log = MailLog(datetime(2026, 3, 2))
+    log.days(users=12, days=2, sent=4, from_outside=6, rate=lambda _: 1)
+    (place := home / "logs").mkdir()
+    lines = iso(log.ordered()).splitlines(keepends=True)
+    (place / "mail.log.1.gz").write_bytes(gzip.compress("".join(lines[: len(lines) // 2]).encode()))
+    (place / "mail.log").write_text("".join(lines[len(lines) // 2 :]))
 
 
 @pytest.fixture

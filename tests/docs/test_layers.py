@@ -13,7 +13,7 @@ from paths import ROOT
 
 import loadsim.errors
 
-FINDERS = ("analysis", "capacity", "comparison", "size", "storage", "suite")
+FINDERS = ("analysis", "capacity", "characterise", "comparison", "size", "storage", "suite")
 """The packages that find something out: their sentences are in `findings`, and in the modules that build documents."""
 
 WITH_SENTENCES = {"comparison/obstacles.py", "suite/cells.py"}

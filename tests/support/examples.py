@@ -71,7 +71,7 @@ def _arguments(line: str) -> list[list[str]]:
     return [words for words in found if words]
 
 
-QUICK = (*("plan", "new", "topology", "show", "log", "compare"), *("report", "size"))
+QUICK = (*("plan", "new", "topology", "show", "log", "compare"), *("report", "size", "characterise"))
 """Verbs that need no mail server and take a moment. So do `cluster certs` and `suite --list`."""
 
 PARSED_ONLY: Mapping[str, Mapping[str, str]] = {

@@ -1,0 +1,72 @@
+"""Dovecot's lines: log-ons, ends of sessions, and deliveries."""
+
+from __future__ import annotations
+
+import re
+
+from loadsim.characterise.traffic import Traffic
+
+MOST_PROGRAMS = 50
+
+_LOG_ON = re.compile(r"([a-z0-9-]+)-login: (?:Info: )?(?:Login|Logged in): user=<([^>]+)>(.*)")
+_METHOD = re.compile(r", method=([\w-]+)")
+_ADDRESS = re.compile(r", rip=([0-9a-fA-F:.]+)")
+_DELIVERY = re.compile(
+    r"(?:lmtp|lda|deliver)\((.+?)\)(?:<[^ ]*>|\[[^ ]*\])*: (?:Info: )?(?:[\w+/-]+: )?(?:sieve: )?msgid=.*?: "
+    r"(saved mail to |stored mail into mailbox )?"
+)
+_END = re.compile(r"(?:imap|pop3)\(.*(?:expunged=(\d+)).*body_count=(\d+)")
+_PROGRAM = re.compile(r"\bID sent: (?:.*, )?name=([A-Za-z][\w .+-]{0,39}?)(?:,|$)")
+_SERVICE = re.compile(
+    r"(?:imap|pop3|lmtp|lda|deliver|submission|managesieve|imap-login|pop3-login|submission-login|managesieve-login|auth"
+    r"|auth-worker|master|config|anvil|log|doveadm|dict|indexer|indexer-worker|stats|ssl-params|imap-urlauth|quota-status"
+    r"|imap-hibernate|replicator|aggregator|old-stats|director|dns-client|script|health-check|event|program-client"
+    r"|imap-urlauth-worker|imap-urlauth-login|welcome|dsync-local|dsync-remote|sieve|lib-sql|ipc|tcpwrap)\b[-\w]*[(:<[]"
+    r"|(?:Warning|Error|Fatal|Panic|Debug|Info): "
+)
+
+
+class DovecotLog:
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+
+    def line(self, when: int, text: str) -> bool:
+        """Take a line; return False if it is unknown."""
+        clients = self._traffic.clients
+        if "og" in text and (": user=<" in text) and (found := _LOG_ON.match(text)):
+            service, name, rest = found.groups()
+            method, address = _METHOD.search(rest), _ADDRESS.search(rest)
+            self._traffic.logged_on(name, when)
+            clients.log_ons += 1
+            clients.services[service] += 1
+            clients.methods[method[1].upper() if method else "unknown"] += 1
+            clients.encrypted += ", TLS" in rest
+            clients.ipv6 += address is not None and ":" in address[1]
+            return True
+        if "msgid=" in text:
+            delivered = _DELIVERY.match(text)
+            if delivered is None:
+                return False
+            if delivered[2]:
+                self._traffic.stored(_mailbox_of(delivered[1]), when)
+            return True
+        if "body_count=" in text and (ended := _END.match(text)):
+            clients.sessions_ended += 1
+            clients.expunged += int(ended[1])
+            clients.bodies += int(ended[2])
+            return True
+        if "ID sent: " in text and (program := _PROGRAM.search(text)):
+            if program[1] in clients.programs or len(clients.programs) < MOST_PROGRAMS:
+                clients.programs[program[1]] += 1
+            return True
+        if "-login: " in text and ("(auth failed" in text or "auth failed," in text):
+            clients.failed += 1
+            return True
+        torn = "Login: user" in text or "Logged in: user" in text
+        return not torn and _SERVICE.match(text) is not None
+
+
+def _mailbox_of(inside: str) -> str:
+    """Return the name of the mailbox from the brackets: `user`, `pid, user`, or `user,address`."""
+    parts = [part.strip("<> ") for part in inside.split(",")]
+    return parts[1] if len(parts) > 1 and parts[0].isdigit() else parts[0]

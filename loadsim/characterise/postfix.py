@@ -1,0 +1,290 @@
+"""Postfix's lines: messages by queue id, from their acceptance to their deliveries."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from loadsim.characterise.traffic import Traffic
+
+MOST_OPEN = 200_000
+"""The most queue ids at once; the oldest is then closed."""
+
+DAEMONS = frozenset(
+    (
+        *("anvil", "bounce", "cleanup", "defer", "discard", "dnsblog", "error", "flush", "lmtp", "local", "master"),
+        *("oqmgr", "pickup", "pipe", "postfix-script", "postlog", "postlogd", "postscreen", "postsuper", "proxymap"),
+        *("qmgr", "qmqpd", "relay", "retry", "scache", "sendmail", "showq", "smtp", "smtpd", "spawn", "tlsmgr"),
+        *("tlsproxy", "trace", "trivial-rewrite", "verify", "virtual"),
+    )
+)
+
+_FROM = re.compile(r"from=<(.*)>, size=(\d+), nrcpt=(\d+) \(queue active\)")
+_TO = re.compile(r"to=<(.*?)>, (?:orig_to=<.*?>, )?relay=([^ ]*?),.* status=([a-z]+) \((.*)")
+_LOGIN = re.compile(r"sasl_username=(.+?)(?:, sasl_sender=.*|, orig_queue_id=.*|, orig_client=.*)?$")
+_ORIGINAL = re.compile(r"orig_queue_id=(\w+)")
+_REPLY_ID = re.compile(r"(?:queued|forwarded) as (\w+)")
+_MAILBOX_COMMAND = re.compile(
+    r"delivered to (?:mailbox|maildir|command: .*(?:procmail|dovecot|maildrop|cyrus|deliver))"
+)
+_MAILBOX_PIPES = ("dovecot", "cyrus", "maildrop", "procmail")
+
+_OF_MESSAGE = (
+    *("sender non-delivery", "sender delivery", "postmaster non-delivery", "replace:", "filter:", "warning:"),
+    *("prepend", "redirect:", "info:", "hold:", "host ", "lost connection", "conversation with", "Cannot start TLS"),
+    *(
+        "enabling PIX",
+        "disabling",
+        "skipped,",
+        "resent-message-id=",
+        "discard:",
+        "bcc",
+        "milter",
+        "timeout",
+        "connect ",
+    ),
+    *("TLS ", "Server certificate", "SASL", "sasl", "delivery", "strip:", "ignore:", "dunno"),
+)
+"""Beginnings of lines about a message that no figure needs."""
+
+_OTHER = (
+    *("connect ", "disconnect ", "lost connection", "timeout ", "Anonymous TLS", "Trusted TLS", "Untrusted TLS"),
+    *("Verified TLS", "setting up TLS", "warning:", "statistics:", "NOQUEUE:", "hostname ", "daemon started", "reload"),
+    *(
+        "terminating",
+        "using ",
+        "SSL_",
+        "TLS ",
+        "improper command",
+        "too many errors",
+        "table ",
+        "refreshing",
+        "starting",
+    ),
+    *(
+        "stopping",
+        "fatal:",
+        "error:",
+        "panic:",
+        "info:",
+        "initializing",
+        "postfix",
+        "Postfix",
+        "proxy-",
+        "SMTP",
+        "host ",
+    ),
+    *("conversation ", "certificate ", "looking for", "scan:", "cache ", "mynetworks", "open ", "close ", "rewrite"),
+    *("message repeated", "Host offered", "CLIENT wants", "send attr", "read attr", "discarding", "to=<postmaster"),
+)
+"""Beginnings of lines about no message."""
+
+_FREE = frozenset(
+    (
+        *("anvil", "dnsblog", "master", "postfix-script", "postlog", "postlogd", "postscreen", "postsuper", "scache"),
+        *("tlsmgr", "tlsproxy", "verify"),
+    )
+)
+"""Daemons whose lines count no mail."""
+
+
+class _Delivery(NamedTuple):
+    when: int
+    name: str
+    to_mailbox: bool
+    may_be_filter: bool
+    reply_id: str
+
+
+class _Message:
+    """A message, under one or more queue ids: filters and further hosts give it new ones."""
+
+    __slots__ = (
+        "deliveries",
+        "ids",
+        "login",
+        "message_id",
+        "open",
+        "recipients",
+        "seen_begin",
+        "sender",
+        "size",
+        "when",
+    )
+
+    def __init__(self, when: int, seen_begin: bool) -> None:
+        self.when = when
+        self.seen_begin = seen_begin
+        self.login = self.sender = self.message_id = ""
+        self.size: int | None = None
+        self.recipients = 0
+        self.ids: set[str] = set()
+        self.open: set[tuple[str, str]] = set()
+        self.deliveries: list[_Delivery] = []
+
+
+class PostfixLog:
+    def __init__(self, traffic: Traffic, most_open: int = MOST_OPEN) -> None:
+        self._traffic = traffic
+        self._most_open = most_open
+        self._open: dict[tuple[str, str], _Message] = {}
+        self._by_message_id: dict[str, _Message] = {}
+
+    def line(self, when: int, host: str, daemon: str, text: str) -> bool:
+        """Take a line of a daemon on a host; return False if it is unknown."""
+        if daemon in _FREE:
+            return True
+        queue_id, colon, rest = text.partition(": ")
+        if not colon or not queue_id.isalnum():
+            if text.startswith("NOQUEUE"):
+                self._traffic.counts["rejected"] += ": reject" in text
+            return text.startswith(_OTHER)
+        key = (host, queue_id)
+        if rest.startswith("to=<"):
+            return self._to(key, when, daemon, rest)
+        if rest.startswith("from=<"):
+            return self._from(key, when, rest)
+        if rest == "removed":
+            self._close(key)
+        elif rest.startswith(("client=", "uid=")):
+            self._begin(key, when, rest)
+        elif rest.startswith("message-id="):
+            self._message_id(key, when, rest.removeprefix("message-id="))
+        elif ": reject:" in text or rest.startswith(("reject:", "milter-reject:")):
+            self._traffic.counts["rejected"] += 1
+            if daemon == "cleanup":  # the whole message; smtpd rejects one recipient
+                self._drop(key)
+        else:
+            return queue_id == "NOQUEUE" or rest.startswith(_OF_MESSAGE) or text.startswith(_OTHER)
+        if queue_id == "NOQUEUE":
+            self._drop(key)
+        return True
+
+    def _begin(self, key: tuple[str, str], when: int, rest: str) -> None:
+        if key in self._open:  # the id was reused; the line `removed` is missing
+            self._close(key)
+        message = _Message(when, seen_begin=True)
+        if found := _LOGIN.search(rest):
+            message.login = found[1]
+        original = _ORIGINAL.search(rest)
+        if original and (before := self._open.get((key[0], original[1]))) and not message.login:
+            message = before
+        self._add(key, message)
+
+    def _add(self, key: tuple[str, str], message: _Message) -> None:
+        message.open.add(key)
+        message.ids.add(key[1])
+        self._open[key] = message
+        if len(self._open) > self._most_open:
+            oldest = next(iter(self._open))
+            self._traffic.counts["evicted"] += self._open[oldest].size is not None
+            self._close(oldest)
+
+    def _message_id(self, key: tuple[str, str], when: int, message_id: str) -> None:
+        """Join the queue ids of a message: it is queued again before its first queue id is removed.
+
+        This is the first line of messages that Postfix itself makes or forwards.
+        """
+        own = self._open.get(key)
+        if own is None:
+            own = _Message(when, seen_begin=True)
+            self._add(key, own)
+        if not message_id.strip("<>"):
+            return
+        first = self._by_message_id.get(message_id)
+        if first is None or first is own or (first.login and own.login):
+            if first is None:
+                own.message_id = message_id
+                self._by_message_id[message_id] = own
+            return
+        for each in own.open:
+            self._open[each] = first
+        first.open |= own.open
+        first.ids |= own.ids
+        first.login = first.login or own.login
+        first.when = min(first.when, own.when)
+        first.seen_begin = first.seen_begin and own.seen_begin
+        first.deliveries += own.deliveries
+
+    def _from(self, key: tuple[str, str], when: int, rest: str) -> bool:
+        found = _FROM.match(rest)
+        if found is None:
+            if "status=expired" in rest or "status=force-expired" in rest:
+                self._traffic.counts["bounced"] += 1
+                return True
+            return False
+        message = self._known(key, when)
+        size, recipients = int(found[2]), int(found[3])
+        if message.size is None or size < message.size:  # filters add to it
+            message.size = size
+        message.sender = message.sender or found[1]
+        message.recipients = max(message.recipients, recipients)
+        return True
+
+    def _known(self, key: tuple[str, str], when: int) -> _Message:
+        message = self._open.get(key)
+        if message is None:
+            message = _Message(when, seen_begin=False)
+            self._add(key, message)
+        return message
+
+    def _to(self, key: tuple[str, str], when: int, daemon: str, rest: str) -> bool:
+        found = _TO.match(rest)
+        if found is None:
+            return False
+        name, relay, status, reply = found.groups()
+        if status != "sent":
+            self._traffic.counts[status if status in ("deferred", "bounced") else "other"] += 1
+            return status in ("deferred", "bounced", "deliverable", "undeliverable", "undelivered", "expired")
+        to_mailbox = daemon in ("lmtp", "virtual")
+        to_mailbox |= daemon == "local" and _MAILBOX_COMMAND.match(reply) is not None
+        to_mailbox |= daemon == "pipe" and relay.startswith(_MAILBOX_PIPES)
+        may_be_filter = daemon == "pipe" or (daemon.startswith("smtp") and ("[127." in relay or "[::1]" in relay))
+        reply_id = _REPLY_ID.findall(reply)
+        message = self._known(key, when)
+        message.deliveries.append(_Delivery(when, name, to_mailbox, may_be_filter, reply_id[-1] if reply_id else ""))
+        return True
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        message = self._open.pop(key, None)
+        if message is not None:
+            message.open.discard(key)
+            self._forget(message)
+
+    def _forget(self, message: _Message) -> None:
+        if not message.open and self._by_message_id.get(message.message_id) is message:
+            del self._by_message_id[message.message_id]
+
+    def _close(self, key: tuple[str, str]) -> None:
+        message = self._open.pop(key, None)
+        if message is None:
+            return
+        message.open.discard(key)
+        if message.open:
+            return
+        self._forget(message)
+        inside = 0
+        for delivery in message.deliveries:
+            passed_on = delivery.reply_id in message.ids or (delivery.may_be_filter and len(message.ids) > 1)
+            if passed_on:
+                self._traffic.counts["passed_on"] += 1
+            elif delivery.to_mailbox:
+                inside += 1
+                self._traffic.delivered(delivery.name, delivery.when)
+            else:
+                self._traffic.counts["to_outside"] += 1
+        if message.size is None:
+            return
+        if not message.seen_begin:
+            self._traffic.counts["begun_before"] += 1
+            return
+        self._traffic.message(
+            message.when, message.size, message.recipients, inside, login=message.login, sender=message.sender
+        )
+
+    def end(self) -> None:
+        """Count the messages that are still queued."""
+        for key in list(self._open):
+            message = self._open.get(key)
+            self._traffic.counts["still_queued"] += message is not None and message.size is not None
+            self._close(key)

@@ -1,0 +1,254 @@
+"""Logs are counted as the generator that wrote them counted; what is not understood is counted, not guessed."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from mail_logs import HOSTS, MailLog, Truth, iso, rfc3164, rfc5424
+
+from loadsim.characterise.postfix import PostfixLog
+from loadsim.characterise.reading import Reading, read_logs
+from loadsim.characterise.traffic import Traffic
+from loadsim.errors import ConfigError
+
+BEGIN = datetime(2025, 12, 30)
+END = datetime(2026, 1, 4)
+
+
+def stored(path: Path, text: str, modified: datetime = END) -> Path:
+    path.write_text(text, "latin-1")
+    os.utime(path, (modified.timestamp(), modified.timestamp()))
+    return path
+
+
+def per_user(reading: Reading, name: str) -> Counter[int]:
+    """The number of users with each count: the reading has no names."""
+    return Counter(getattr(mailbox, name) for mailbox in reading.traffic.mailboxes.values())
+
+
+def assert_counted(reading: Reading, truth: Truth, users: int = 12) -> None:
+    traffic = reading.traffic
+    names = {*truth.sent, *truth.received}
+    assert len(traffic.mailboxes) == len(names) == users
+    assert per_user(reading, "sent") == Counter(truth.sent[name] for name in names)
+    assert per_user(reading, "received") == Counter(truth.received[name] for name in names)
+    log_ons = Counter(name.partition("@")[0] for name in truth.log_ons.elements())
+    assert per_user(reading, "log_ons") == Counter(log_ons[name.partition("@")[0]] for name in names)
+    assert (traffic.sizes.messages, traffic.sizes.total_bytes) == (len(truth.sizes), sum(truth.sizes))
+    assert (traffic.recipients, traffic.most_recipients) == (sum(truth.recipients), max(truth.recipients))
+    assert {name: traffic.counts[name] for name in truth.others} == truth.others
+    hours = Counter[int]()
+    for number, hour in traffic.hours.items():
+        hours[number % 24] += hour.sent
+    assert +hours == truth.hours
+
+
+@pytest.fixture(scope="module")
+def days() -> MailLog:
+    """Four days over a year's turn: two hosts, reused queue ids, a filter, deferrals, rejects, bounces, IPv6, TLS."""
+    log = MailLog(BEGIN)
+    log.days(users=12, days=4, sent=4, from_outside=6, rate=lambda _: 1)
+    return log
+
+
+@pytest.mark.parametrize("written", [rfc3164, iso, rfc5424])
+def test_each_user_is_counted_as_the_generator_counted(
+    tmp_path: Path, days: MailLog, written: Callable[..., str]
+) -> None:
+    reading = read_logs([stored(tmp_path / "mail.log", written(days.ordered()))])
+    assert_counted(reading, days.truth)
+    assert (reading.unknown.lines, reading.yearless) == (0, written is rfc3164)
+    first, last = (datetime(1970, 1, 1) + timedelta(seconds=at or 0) for at in (reading.first, reading.last))
+    assert (first, last) == tuple(days.ordered()[at][0] for at in (0, -1))
+
+
+def test_hosts_with_files_of_their_own_are_merged(tmp_path: Path, days: MailLog) -> None:
+    paths = [
+        stored(tmp_path / host, rfc3164(line for line in days.ordered() if line[2] == host)) for host in reversed(HOSTS)
+    ]
+    assert_counted(read_logs(paths), days.truth)
+
+
+def test_a_message_that_passes_two_hosts_was_sent_once(tmp_path: Path) -> None:
+    """The first host hands it to the second before its own queue id, which is the same one, is removed."""
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    log._leg(
+        begin, "edge", "4AB12", "<m@x>", "ann@example.test", 5000, 1, "c[192.0.2.1], sasl_username=ann@example.test"
+    )
+    log._leg(begin, "store", "4AB12", "<m@x>", "ann@example.test", 5300, 1, "edge[192.0.2.2]")
+    log._to(begin, "edge", "smtp", "4AB12", "bob@example.test", "store[192.0.2.3]:25", "sent (250 Ok: queued as 4AB12)")
+    log._removed(begin, "edge", "4AB12")
+    log._to(begin, "store", "lmtp", "4AB12", "bob@example.test", "store[private/l]", "sent (250 Saved)")
+    log._removed(begin, "store", "4AB12")
+    traffic = read_logs([stored(tmp_path / "log", iso(log.lines))]).traffic
+    assert sorted((each.sent, each.received) for each in traffic.mailboxes.values()) == [(0, 1), (1, 0)]
+    assert (traffic.counts["messages"], traffic.sizes.total_bytes) == (1, 5000)
+
+
+def test_the_same_message_id_twice_is_two_messages_if_a_user_sent_both(tmp_path: Path) -> None:
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    for queue_id in ("4AB12", "4AB13"):
+        client = "c[192.0.2.1], sasl_method=PLAIN, sasl_username=ann@example.test"
+        log._leg(begin, "mx1", queue_id, "<m@x>", "ann@example.test", 5000, 1, client)
+        log._to(begin, "mx1", "lmtp", queue_id, "bob@example.test", "store[private/l]", "sent (250 Saved)")
+    for queue_id in ("4AB12", "4AB13"):
+        log._removed(begin, "mx1", queue_id)
+    traffic = read_logs([stored(tmp_path / "log", iso(log.lines))]).traffic
+    assert sorted((each.sent, each.received) for each in traffic.mailboxes.values()) == [(0, 2), (2, 0)]
+
+
+def test_a_program_that_is_no_mailbox_receives_nothing(tmp_path: Path) -> None:
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    log.message(begin, "dave@example.org", ["user1@example.test"])
+    log._leg(begin, "mx1", "4FFF1", "<n@x>", "dave@example.org", 700, 2, "c[192.0.2.1]")
+    log._to(
+        begin, "mx1", "pipe", "4FFF1", "staff@lists.example.test", "mailman", "sent (delivered via mailman service)"
+    )
+    log._to(begin, "mx1", "local", "4FFF1", "root@mx1", "local", "sent (delivered to command: /usr/bin/vacation)")
+    log._to(begin, "mx1", "local", "4FFF1", "user2@example.test", "local", "sent (delivered to mailbox)")
+    log._removed(begin, "mx1", "4FFF1")
+    traffic = read_logs([stored(tmp_path / "log", iso(log.lines))]).traffic
+    assert [each.received for each in traffic.mailboxes.values()] == [1, 1]
+    assert traffic.counts["to_outside"] == 2
+
+
+def test_a_message_forwarded_to_another_queue_id_is_delivered_once(tmp_path: Path) -> None:
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    log._leg(begin, "mx1", "4FFF1", "<n@x>", "dave@example.org", 700, 1, "c[192.0.2.1]")
+    log.line(begin, "mx1", "postfix/cleanup[1]", "4FFF2: message-id=<n@x>")
+    log._to(begin, "mx1", "local", "4FFF1", "info@mx1", "local", "sent (forwarded as 4FFF2)")
+    log.line(begin, "mx1", "postfix/qmgr[1]", "4FFF2: from=<dave@example.org>, size=800, nrcpt=1 (queue active)")
+    log._removed(begin, "mx1", "4FFF1")
+    log._to(begin, "mx1", "lmtp", "4FFF2", "user2@example.test", "mx1[private/l]", "sent (250 Saved)")
+    log._removed(begin, "mx1", "4FFF2")
+    traffic = read_logs([stored(tmp_path / "log", iso(log.lines))]).traffic
+    assert [each.received for each in traffic.mailboxes.values()] == [1]
+    assert (traffic.counts["messages"], traffic.counts["passed_on"], traffic.counts["begun_before"]) == (1, 1, 0)
+
+
+def test_the_log_begins_and_ends_amid_messages(tmp_path: Path, days: MailLog) -> None:
+    """A cut message is not counted as sent, but what was delivered is; what is still queued counts as sent."""
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    for at in range(3):
+        log.message(begin + timedelta(minutes=at), "a@example.test", ["b@example.test"], user="a@example.test")
+    lines = log.ordered()
+    per_message = len(lines) // 3
+    traffic = read_logs([stored(tmp_path / "log", iso(lines[3 : -per_message + 3]))]).traffic
+    assert sorted((each.sent, each.received) for each in traffic.mailboxes.values()) == [(0, 2), (2, 0)]
+    assert traffic.counts["still_queued"] == 1
+
+
+def test_torn_and_strange_lines_are_counted_by_shape_without_names(tmp_path: Path, days: MailLog) -> None:
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    log.message(begin, "a@example.test", ["b@example.test"], user="a@example.test")
+    secret = "Zuckertuete"
+    torn = [
+        f"2026-03-01T12:00:00.1+01:00 mx1 postfix/qmgr[1]: 4A0111: from=<{secret}@exa",
+        f"2026-03-01T12:00:00.1+01:00 mx1 postfix/lmtp[1]: 4A0111: to=<{secret}@example.test>, relay=x",
+        f"2026-03-01T12:00:00.1+01:00 mx1 dovecot: imap-login: Login: user=<{secret}",
+        f"{secret} 12\x00\x00\x07",
+        "2026-13-01T12:00:00 mx1 postfix/qmgr[1]: 4A0111: removed",
+    ]
+    reading = read_logs([stored(tmp_path / "log", iso(log.lines) + "\n".join(torn))])
+    assert reading.unknown.lines == len(torn)
+    shapes = [shape for shape, _ in reading.unknown.most_common(10)]
+    assert len(shapes) == len(torn)
+    assert not any(secret.lower() in shape.lower() or "example" in shape for shape in shapes)
+    assert len(reading.traffic.mailboxes) == 2
+
+
+def test_a_repeated_line_counts_as_often_as_it_was_repeated(tmp_path: Path) -> None:
+    log = MailLog(datetime(2026, 3, 1))
+    at = datetime(2026, 3, 1, 12)
+    log.message(at, "a@example.test", ["b@example.test"])
+    login = "imap-login: Login: user=<b@example.test>, method=PLAIN, rip=192.0.2.1, lip=192.0.2.2, session=<x>"
+    log.line(at, "mx1", "dovecot", login)
+    log.line(at, "mx1", "dovecot", f"message repeated 3 times: [ {login}]")
+    reading = read_logs([stored(tmp_path / "log", iso(log.lines))])
+    assert reading.traffic.clients.log_ons == 4
+    assert reading.unknown.lines == 0
+
+
+def test_many_open_queue_ids_are_closed_early_and_counted() -> None:
+    traffic = Traffic()
+    log = PostfixLog(traffic, most_open=10)
+    for number in range(100):
+        queue_id = f"4A{number:04}"
+        assert log.line(0, "mx1", "smtpd", f"{queue_id}: client=c[192.0.2.1], sasl_username=ann")
+        assert log.line(0, "mx1", "qmgr", f"{queue_id}: from=<ann@example.test>, size=900, nrcpt=1 (queue active)")
+    assert traffic.counts["evicted"] == 90
+    log.end()
+    assert (traffic.counts["messages"], traffic.counts["still_queued"]) == (100, 10)
+
+
+def test_a_senders_mailbox_may_become_known_later(tmp_path: Path) -> None:
+    """Without authentication, the sender counts as a user once mail for them was delivered here."""
+    at, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    log.message(at, "a@example.test", ["b@example.test"])
+    log.message(at, "stranger@example.org", ["b@example.test"])
+    log.message(at, "b@example.test", ["A+news@Example.test"])
+    traffic = read_logs([stored(tmp_path / "log", iso(log.lines))]).traffic
+    assert sorted((each.sent, each.received) for each in traffic.mailboxes.values()) == [(1, 1), (1, 2)]
+
+
+def test_a_log_on_name_that_fits_two_addresses_is_nobodys(tmp_path: Path) -> None:
+    at, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    log.message(at, "x@example.org", ["a@example.test", "a@example.net", "b@example.net"])
+    log.log_on(at, "a")
+    log.log_on(at, "b")
+    traffic = read_logs([stored(tmp_path / "log", iso(log.lines))]).traffic
+    assert sorted((each.received, each.log_ons) for each in traffic.mailboxes.values()) == [
+        (0, 1),
+        (1, 0),
+        (1, 0),
+        (1, 1),
+    ]
+    assert traffic.counts["ambiguous"] == 1
+
+
+OWN_LOG = """\
+Nov 30 04:00:00 imap-login: Info: Login: user=<ann@example.test>, method=PLAIN, rip=192.0.2.1, lip=192.0.2.2, mpid=7, \
+TLS, session=<a>
+Nov 30 04:00:01 imap(ann@example.test)<7><a>: Info: ID sent: name=Thunderbird, version=128.0
+Nov 30 04:00:02 lmtp(ann@example.test)<8><b>: Info: msgid=<1@x>: saved mail to INBOX
+Nov 30 04:00:02 lmtp(ann@example.test)<8><c>: Info: sieve: msgid=<2@x>: stored mail into mailbox 'Junk'
+Nov 30 04:00:02 lmtp(ann@example.test)<8><c>: Info: sieve: msgid=<3@x>: discarded duplicate forward
+Nov 30 04:00:03 lda(bob)<9><d>: Info: msgid=<1@x>: saved mail to INBOX
+Nov 30 04:00:03 lmtp(22587, bob): Info: 5GjrD: msgid=<4@x>: saved mail to INBOX
+Nov 30 04:00:04 pop3-login: Info: Logged in: user=<bob>, method=CRAM-MD5, rip=2001:db8::1, lip=::1, mpid=8, session=<e>
+Nov 30 04:00:05 imap(ann@example.test)<7><a>: Info: Disconnected: Logged out in=99 out=512 deleted=0 expunged=2 \
+trashed=0 hdr_count=3 hdr_bytes=300 body_count=4 body_bytes=9000
+Nov 30 04:00:06 imap-login: Info: Disconnected: Connection closed (auth failed, 1 attempts in 2 secs): user=<eve>
+Nov 30 04:00:07 auth: Error: passwd-file(eve): no such file
+"""
+
+
+def test_dovecots_own_log_has_log_ons_deliveries_and_programs(tmp_path: Path) -> None:
+    reading = read_logs([stored(tmp_path / "dovecot.log", OWN_LOG)])
+    found = sorted((each.received, each.log_ons) for each in reading.traffic.mailboxes.values())
+    clients = reading.traffic.clients
+    assert (found, reading.unknown.lines) == ([(2, 1), (2, 1)], 0)
+    assert (dict(clients.services), dict(clients.methods)) == ({"imap": 1, "pop3": 1}, {"PLAIN": 1, "CRAM-MD5": 1})
+    assert (clients.encrypted, clients.ipv6, clients.failed) == (1, 1, 1)
+    assert (dict(clients.programs), clients.bodies, clients.expunged) == ({"Thunderbird": 1}, 4, 2)
+
+
+def refused(paths: Iterable[Path]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read_logs([*paths])
+    assert len(caught.value.lines) == 1
+    return str(caught.value)
+
+
+def test_logs_without_mail_are_refused(tmp_path: Path) -> None:
+    log_on = stored(tmp_path / "dovecot.log", OWN_LOG.splitlines(keepends=True)[0])
+    assert "expected mail, found log-ons only" in refused([log_on])
+    foreign = stored(tmp_path / "syslog", "2026-03-01T12:00:00 host kernel: carol\n")
+    assert "found none in 1 lines, 1 of other programs" in refused([foreign])
+    text = stored(tmp_path / "secret.txt", "Zuckertuete 12\n")
+    line = refused([text])
+    assert f"{text}: line 1: expected a line of Postfix or Dovecot" in line
+    assert "Zuckertuete" not in line
