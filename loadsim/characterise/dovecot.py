@@ -59,7 +59,7 @@ class DovecotLog:
             if program[1] in clients.programs or len(clients.programs) < MOST_PROGRAMS:
                 clients.programs[program[1]] += 1
             return True
-        if "-login: " in text and ("(auth failed" in text or "auth failed," in text):
+        if "-login: " in text and "(auth" in text and "failed" in text:
             clients.failed += 1
             return True
         torn = "Login: user" in text or "Logged in: user" in text

@@ -18,7 +18,7 @@ LEAST_USERS = 10
 LEAST_SHARE = 0.05
 LEAST_RATIO = 2.0
 RULE = (
-    f"1 to {MOST_GROUPS} normal distributions of the logarithms of users' rates, as many as have the lowest BIC;"
+    f"1 to {MOST_GROUPS} normal distributions of the logarithms of users' rates, as many as give the lowest BIC;"
     f" each with at least {LEAST_USERS} users, {LEAST_SHARE:.0%} of all, and {LEAST_RATIO:g} times the rate of the next"
 )
 """The rule, as the report states it."""

@@ -128,11 +128,11 @@ def profile_text(workload: Workload, habits: Habits) -> str:
         f"  {name}: {_percent(habits.answered * getattr(outcomes, name))}" for name in ("reply", "reply_all", "forward")
     ]
     lines = [
-        f"# Measured in logs of {software}, from {workload.begin} to {workload.end}. Rates are per user and day.",
+        f"# Measured in logs of {software}, from {workload.begin} to {workload.end}. Rates per user and day.",
         f"name: {habits.name}",
-        _key(f"from: {BASE}", "assumed: all rows that are not here"),
+        _key(f"from: {BASE}", "assumed: all other rows"),
         "",
-        _key("day: 24h", "measured: the logs' days; run.day_shape has their hours"),
+        _key("day: 24h", "measured: the logs' days, with their hours in run.day_shape"),
         _key("night: 0s", "measured: the day includes it"),
         "",
         "new_mail:",
@@ -148,7 +148,7 @@ def profile_text(workload: Workload, habits: Habits) -> str:
         *shares,
         "",
         "lists:",
-        "  # assumed: everybody is on a list, so that all users receive about the same number",
+        "  # assumed: all users on lists, so that all receive about the same number",
         "  count: null",
         "  cover: 100%",
         "",
@@ -187,7 +187,7 @@ def scenario_text(workload: Workload, habits: list[Habits], files: list[str]) ->
     shape = [
         f"  day_shape: [{', '.join(map(str, workload.day_shape))}]  # measured: messages by hour of the day"
         if workload.day_shape
-        else "  day_shape: flat   # assumed: the logs have no complete day"
+        else "  day_shape: flat   # assumed: no complete day in the logs"
     ]
     lines = [
         f"# The users in logs from {workload.begin} to {workload.end}. For your own server, put the sections server,",
@@ -211,7 +211,7 @@ def assumptions(workload: Workload, habits: list[Habits]) -> Iterator[Finding]:
     ]
     if missing:
         yield finding(Code.RATES_ASSUMED, what=tuple(missing))
-    unseen = ["reading", "moving", "deleting", "browsing", "calendars", "which messages are answers"]
+    unseen = ["reading", "moving", "deleting", "browsing", "calendars", "answering"]
     unseen += [] if workload.log_ons else ["log-ons", "mail programs"]
     unseen += [] if workload.sizes else ["sizes"]
     yield finding(Code.HABITS_ASSUMED, what=tuple(unseen), profile=BASE)
