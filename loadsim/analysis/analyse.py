@@ -132,7 +132,8 @@ def _first_pass(
 ) -> _Tasks:
     """Read the tasks once, also for further readers."""
     recovery = recovery_of(log)
-    by_driver, late = ByDriver(log, window_s, recovery and recovery.has), LateTasks(log, window_s)
+    forgiven = None if recovery is None else recovery.has
+    by_driver, late = ByDriver(log, window_s, forgiven), LateTasks(log, window_s)
     down, own_failures = DownTime(log, window_s, recovery), OwnFailures(log)
     read_tasks(log, by_driver.add, late.add, down.add, own_failures.add, *readers)
     records = by_driver.closed()
@@ -201,7 +202,7 @@ def _figures(
         machines=machines,
         per_client=per_client,
         probes=probes,
-        recovery=tasks.recovery and tasks.recovery.figures(),
+        recovery=None if tasks.recovery is None else tasks.recovery.figures(),
         resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )
 
