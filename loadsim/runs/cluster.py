@@ -217,7 +217,7 @@ async def _make_load(run: Run, assignments: Sequence[WorkerAssignment], open_cha
 
     abort_check = AbortCheck(run.scenario.abort_on, run.scenario.users)
     async with run.recorded(send=warn_of_loss) as events:
-        outage = OutageCommand(run.scenario.outage, run.directory, events)
+        outage = OutageCommand(run.scenario.outage, run.scenario.duration_s, run.directory, events)
         coordinator = Coordinator(
             [replace(assignment, prepared=True) for assignment in assignments],
             events,

@@ -164,7 +164,7 @@ class _ThisMachine:
 
         # Run the engines.
         async with run.recorded(f"Starting {engines}: processes that make the load, for {takes}") as events:
-            outage = OutageCommand(scenario.outage, run.directory, events)
+            outage = OutageCommand(scenario.outage, scenario.duration_s, run.directory, events)
             with machine_log(logs, begins[0].header) as log:
                 coordinator = Coordinator(begins, events, watch, judge=judge)
                 probing = sampled(

@@ -14,7 +14,7 @@ from loadsim.scenario.sections import Outage
 from loadsim.timinglog.facts import OUTAGE_FAILED, EarlyEnd
 
 LIMIT_S = 60.0
-"""The time limit for the command."""
+"""The time limit for the command, which must also end before the work does."""
 
 OUTPUT = "outage.out"
 """The file in the run directory with the command's output."""
@@ -26,8 +26,8 @@ POLL_S = 0.05
 class OutageCommand:
     """Runs an outage's command once, if it has one. `early_end` is set if it fails: the run then shows no recovery."""
 
-    def __init__(self, outage: Outage | None, directory: Path, events: Events) -> None:
-        self._outage, self._directory, self._events = outage, directory, events
+    def __init__(self, outage: Outage | None, duration_s: float, directory: Path, events: Events) -> None:
+        self._outage, self._duration_s, self._directory, self._events = outage, duration_s, directory, events
         self.early_end: EarlyEnd | None = None
 
     async def run(self, start_ns: Callable[[], int]) -> None:
@@ -40,10 +40,11 @@ class OutageCommand:
             if start_ns():
                 break
         await asyncio.sleep(outage.at_s - (time.monotonic_ns() - start_ns()) * 1e-9)
+        limit_s = min(LIMIT_S, self._duration_s - outage.at_s)
         self._events.write("outage", command=Path(outage.command[0]).name)
         try:  # in a thread of this process, which makes no load
             failure = await asyncio.to_thread(
-                run_kept, outage.command, LIMIT_S, self._directory, self._directory / OUTPUT
+                run_kept, outage.command, limit_s, self._directory, self._directory / OUTPUT
             )
         except ConfigError as unwritable:
             failure = str(unwritable)
