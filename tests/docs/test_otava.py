@@ -33,7 +33,7 @@ def test_otava_finds_the_build_that_is_slower(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     install = [tmp_path / "venv" / "bin" / "pip", "install", "--quiet", pinned[0]]
     subprocess.run(install, check=True, timeout=PATIENCE_S)
-    analyse = [tmp_path / "venv" / "bin" / "otava", "--config-file", "otava.yaml", "analyze", "nightly"]
+    analyse = [tmp_path / "venv" / "bin" / "otava", "analyze", "nightly", "--config-file", "otava.yaml"]
     found = subprocess.run(
         [*analyse, "--since", "2026-01-01", "--output", "json"],
         cwd=tmp_path,
