@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from loadsim.characterise.groups import RULE
 from loadsim.characterise.profile import BASE, Habits, both_rates, lognormal
-from loadsim.characterise.workload import ClientFigures, MeasuredSizes, Rate, Workload
+from loadsim.characterise.workload import MeasuredClients, MeasuredSizes, MeasuredWorkload, Rate
 from loadsim.findings.finding import Finding
 from loadsim.findings.formats import count, data_size, percent
 from loadsim.findings.severity import Severity
@@ -30,7 +30,7 @@ _COUNTS = (
 )
 
 
-def describe_workload(workload: Workload, habits: Sequence[Habits], found: Sequence[Finding]) -> Document:
+def describe_workload(workload: MeasuredWorkload, habits: Sequence[Habits], found: Sequence[Finding]) -> Document:
     doubtful = any(one.severity is Severity.WARNING for one in found)
     return Document(
         title=f"Workload: {count(workload.users, 'user')} in logs of {' and '.join(workload.software)}",
@@ -50,7 +50,7 @@ def describe_workload(workload: Workload, habits: Sequence[Habits], found: Seque
     )
 
 
-def workload_verdict(workload: Workload) -> str:
+def workload_verdict(workload: MeasuredWorkload) -> str:
     sent, received = both_rates(workload)
     groups = f" in {count(len(workload.groups), 'group')}" if len(workload.groups) > 1 else ""
     rates = f"{sent:,.3g} sent and {received:,.3g} received per user and day"
@@ -67,7 +67,7 @@ def _interval(rate: Rate | None) -> str | None:
     return f"{max(0.0, rate.per_day - 1.96 * rate.error):,.4g} to {rate.per_day + 1.96 * rate.error:,.4g}"
 
 
-def _rates(workload: Workload) -> Iterator[Block]:
+def _rates(workload: MeasuredWorkload) -> Iterator[Block]:
     base = f"Medium ({BASE})"
     rows = (
         ("Messages sent", workload.sent, "14.18"),
@@ -115,7 +115,7 @@ def _rates(workload: Workload) -> Iterator[Block]:
     yield facts_table("Messages, hours and bursts", [*facts, ("Days", days)])
 
 
-def _groups(workload: Workload, habits: Sequence[Habits]) -> Iterator[Block]:
+def _groups(workload: MeasuredWorkload, habits: Sequence[Habits]) -> Iterator[Block]:
     yield table_of(
         "The users by their messages per day, and the profiles of these groups",
         zip(workload.groups, habits, strict=True),
@@ -132,7 +132,7 @@ def _groups(workload: Workload, habits: Sequence[Habits]) -> Iterator[Block]:
     yield f"The rule: {RULE}."
 
 
-def _clients(clients: ClientFigures | None) -> Iterator[Block]:
+def _clients(clients: MeasuredClients | None) -> Iterator[Block]:
     if clients is None:
         return
     facts = [
@@ -155,7 +155,7 @@ def _mix(counts: Sequence[tuple[str, int]], total: int) -> str:
     return ", ".join(f"{name} {percent(round(number / total, 3))}" for name, number in counts)
 
 
-def _read(workload: Workload) -> Iterator[Block]:
+def _read(workload: MeasuredWorkload) -> Iterator[Block]:
     lines = workload.lines
     facts = [("lines", f"{lines.read:,}"), ("lines of other programs", f"{lines.foreign:,}")]
     facts.append(("unknown lines", f"{lines.unknown:,}"))
@@ -163,14 +163,14 @@ def _read(workload: Workload) -> Iterator[Block]:
     yield facts_table("Counts", facts)
 
 
-def _charts(workload: Workload) -> Iterator[Chart]:
+def _charts(workload: MeasuredWorkload) -> Iterator[Chart]:
     if workload.hours:
         yield _hours(workload)
     if workload.sizes and len(workload.sizes.shares) > 1:
         yield _sizes(workload.sizes)
 
 
-def _hours(workload: Workload) -> Chart:
+def _hours(workload: MeasuredWorkload) -> Chart:
     positions = tuple(hour + 0.5 for hour in range(24))
     lines = [
         Line(name, tuple(hour[at] for hour in workload.hours))

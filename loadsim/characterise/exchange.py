@@ -28,7 +28,7 @@ _PROBES = (
 
 
 @dataclass(slots=True)
-class _Message:
+class _Tracked:
     when: int
     sender: str
     submitted: bool = False
@@ -41,7 +41,7 @@ class ExchangeLog:
     def __init__(self, traffic: Traffic, most_open: int = MOST_OPEN) -> None:
         self._traffic = traffic
         self._most_open = most_open
-        self._messages: dict[str, _Message] = {}
+        self._messages: dict[str, _Tracked] = {}
         self._columns: dict[str, dict[str, int]] = {}
         self._widths: dict[str, int] = {}
 
@@ -97,15 +97,15 @@ class ExchangeLog:
             message.recipients = max(message.recipients, int(count) if count.isdigit() else len(names))
             message.size = message.size or (int(size) if size.isdigit() else 0)
 
-    def _message(self, when: int, row: dict[str, str]) -> _Message:
+    def _message(self, when: int, row: dict[str, str]) -> _Tracked:
         found = self._messages.get(row["message-id"])
         if found is None:
-            found = self._messages[row["message-id"]] = _Message(when, row["sender-address"])
+            found = self._messages[row["message-id"]] = _Tracked(when, row["sender-address"])
             if len(self._messages) > self._most_open:
                 self._finish(self._messages.pop(next(iter(self._messages))))
         return found
 
-    def _finish(self, message: _Message) -> None:
+    def _finish(self, message: _Tracked) -> None:
         if not message.size:
             self._traffic.counts["begun_before"] += 1
             return

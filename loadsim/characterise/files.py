@@ -41,7 +41,7 @@ Group 1 is the version of RFC 5424. Offsets from UTC are ignored: hours are thos
 """
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line: its time, in seconds of the server's clock since 1970, and its text after the time.
 
     `when` is None if the line has no readable time.
@@ -57,7 +57,7 @@ _GZIP, _BZIP2, _XZ, _ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f
 
 
 @dataclass(slots=True)
-class LogFile:
+class MailLog:
     """A log file. `first` is the time of its first line that has one."""
 
     path: Path
@@ -84,7 +84,7 @@ class LogFile:
             raise ConfigError(f"{self.path}: {line_of}expected a log that can be read, found: {found}") from None
         self.read_bytes = self.size_bytes
 
-    def times(self) -> Callable[[str], Line]:
+    def times(self) -> Callable[[str], LogLine]:
         """Return a function that parses the times of the file's lines, in order."""
         return _Times(self).line
 
@@ -110,25 +110,25 @@ class _Times:
     modification. It then turns from December to January.
     """
 
-    def __init__(self, file: LogFile) -> None:
+    def __init__(self, file: MailLog) -> None:
         self._file = file
         self._latest = int(file.modified) + 2 * DAY_S  # the server's clock may be in another time zone
         self._year = 0
         self._last_head, self._last_when = "", 0
 
-    def line(self, text: str) -> Line:
+    def line(self, text: str) -> LogLine:
         head = HEAD.match(text)
         if head is None:
-            return Line(None, text)
+            return LogLine(None, text)
         begun = text[: head.end()]
         if begun != self._last_head:
             _, month, day, clock, date, iso_clock = head.groups()
             try:
                 when = _seconds(date, iso_clock) if date else self._without_year(_MONTHS[month], int(day), clock)
             except (ValueError, KeyError):
-                return Line(None, text)
+                return LogLine(None, text)
             self._last_head, self._last_when = begun, when
-        return Line(self._last_when, text[head.end() :], head[1] is not None)
+        return LogLine(self._last_when, text[head.end() :], head[1] is not None)
 
     def _without_year(self, month: int, day: int, clock: str) -> int:
         file = self._file
@@ -183,17 +183,17 @@ def _seconds(date: str, clock: str) -> int:
     return _at(year, month, day, clock)
 
 
-def examine(paths: Sequence[Path]) -> list[LogFile]:
+def examine(paths: Sequence[Path]) -> list[MailLog]:
     """Return the files by the times of their first lines. Raises `ConfigError` for any that is not a log."""
     if len(paths) > MOST_FILES:
         raise ConfigError(f"LOG: expected at most {MOST_FILES:,} files, found {len(paths):,}")
-    files: dict[tuple[int, int], LogFile] = {}
+    files: dict[tuple[int, int], MailLog] = {}
     for path in paths:
         try:
             found = path.stat()
         except OSError as failure:
             raise ConfigError(f"{path}: expected a log, found: {failure.strerror}") from None
-        files[found.st_dev, found.st_ino] = LogFile(path, found.st_size, found.st_mtime)  # each file once
+        files[found.st_dev, found.st_ino] = MailLog(path, found.st_size, found.st_mtime)  # each file once
     return sorted(filter(_examined, files.values()), key=lambda file: file.first)
 
 
@@ -201,7 +201,7 @@ _SEARCHED = 10_000
 """Lines searched for a first time: a rotated file may begin with torn or foreign lines."""
 
 
-def _examined(file: LogFile) -> bool:
+def _examined(file: MailLog) -> bool:
     """Find the kind of a file, and its first time; return False if it is empty."""
     times, opening = file.times(), None
     for number, text in enumerate(file.lines()):
@@ -230,14 +230,14 @@ def _exchange_time(text: str) -> int | None:
         return None
 
 
-def in_order(files: Sequence[LogFile], progress: Callable[[float], object]) -> Iterator[tuple[LogFile, Line]]:
+def in_order(files: Sequence[MailLog], progress: Callable[[float], object]) -> Iterator[tuple[MailLog, LogLine]]:
     """Yield the lines of all files, merged by time; `files` are in the order of their first lines.
 
     A file is open only from its first time to its last, so that a month of rotated files needs few at once. Lines
     without a readable time follow their predecessors.
     """
     waiting, total_bytes = list(reversed(files)), sum(file.size_bytes for file in files) or 1
-    current: list[tuple[int, int, LogFile, Line, Iterator[Line]]] = []  # a heap by the time of the next line
+    current: list[tuple[int, int, MailLog, LogLine, Iterator[LogLine]]] = []  # a heap by the time of the next line
     yielded = 0
     while waiting or current:
         # 1. Open the next file, if none that is open has an older line.
@@ -262,6 +262,6 @@ def in_order(files: Sequence[LogFile], progress: Callable[[float], object]) -> I
     progress(1.0)
 
 
-def _exchange_lines(file: LogFile) -> Iterator[Line]:
+def _exchange_lines(file: MailLog) -> Iterator[LogLine]:
     for text in file.lines():
-        yield Line(_exchange_time(text), text)
+        yield LogLine(_exchange_time(text), text)

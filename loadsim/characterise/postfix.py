@@ -96,7 +96,7 @@ class _Delivery(NamedTuple):
     reply_id: str
 
 
-class _Message:
+class _Queued:
     """A message, under one or more queue ids: filters and further hosts give it new ones."""
 
     __slots__ = (
@@ -127,8 +127,8 @@ class PostfixLog:
     def __init__(self, traffic: Traffic, most_open: int = MOST_OPEN) -> None:
         self._traffic = traffic
         self._most_open = most_open
-        self._open: dict[tuple[str, str], _Message] = {}
-        self._by_message_id: dict[str, _Message] = {}
+        self._open: dict[tuple[str, str], _Queued] = {}
+        self._by_message_id: dict[str, _Queued] = {}
 
     def line(self, when: int, host: str, daemon: str, text: str) -> bool:
         """Take a line of a daemon on a host; return False if it is unknown."""
@@ -163,7 +163,7 @@ class PostfixLog:
     def _begin(self, key: tuple[str, str], when: int, rest: str) -> None:
         if key in self._open:  # the id was reused; the line `removed` is missing
             self._close(key)
-        message = _Message(when, seen_begin=True)
+        message = _Queued(when, seen_begin=True)
         if found := _LOGIN.search(rest):
             message.login = found[1]
         original = _ORIGINAL.search(rest)
@@ -171,7 +171,7 @@ class PostfixLog:
             message = before
         self._add(key, message)
 
-    def _add(self, key: tuple[str, str], message: _Message) -> None:
+    def _add(self, key: tuple[str, str], message: _Queued) -> None:
         message.open.add(key)
         message.ids.add(key[1])
         self._open[key] = message
@@ -187,7 +187,7 @@ class PostfixLog:
         """
         own = self._open.get(key)
         if own is None:
-            own = _Message(when, seen_begin=True)
+            own = _Queued(when, seen_begin=True)
             self._add(key, own)
         if not message_id.strip("<>"):
             return
@@ -221,10 +221,10 @@ class PostfixLog:
         message.recipients = max(message.recipients, recipients)
         return True
 
-    def _known(self, key: tuple[str, str], when: int) -> _Message:
+    def _known(self, key: tuple[str, str], when: int) -> _Queued:
         message = self._open.get(key)
         if message is None:
-            message = _Message(when, seen_begin=False)
+            message = _Queued(when, seen_begin=False)
             self._add(key, message)
         return message
 
@@ -251,7 +251,7 @@ class PostfixLog:
             message.open.discard(key)
             self._forget(message)
 
-    def _forget(self, message: _Message) -> None:
+    def _forget(self, message: _Queued) -> None:
         if not message.open and self._by_message_id.get(message.message_id) is message:
             del self._by_message_id[message.message_id]
 

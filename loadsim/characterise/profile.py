@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import floor
 from typing import NamedTuple
 
-from loadsim.characterise.workload import MeasuredSizes, Workload
+from loadsim.characterise.workload import MeasuredSizes, MeasuredWorkload
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.scenario.mailboxes import LEAST_BYTES, MOST_BYTES
@@ -41,7 +41,7 @@ class Habits:
     list_chance: float
 
 
-def habits_of(workload: Workload) -> list[Habits]:
+def habits_of(workload: MeasuredWorkload) -> list[Habits]:
     """Return the habits of each group.
 
     Users of loadsim draw recipients from all users alike. So all groups receive the same, and all messages have as many
@@ -107,7 +107,7 @@ def _addressing(sent: _Sent, received: float, users: int) -> tuple[int, float]:
     return int(chosen), min(1.0, (recipients - chosen) / members)
 
 
-def both_rates(workload: Workload) -> tuple[float, float]:
+def both_rates(workload: MeasuredWorkload) -> tuple[float, float]:
     """Return the messages sent and received per user and day, one assumed from the other if it is not in the logs."""
     if workload.sent is None:
         assert workload.received is not None  # the reading rejects logs with neither
@@ -116,7 +116,7 @@ def both_rates(workload: Workload) -> tuple[float, float]:
     return workload.sent.per_day, received
 
 
-def profile_text(workload: Workload, habits: Habits) -> str:
+def profile_text(workload: MeasuredWorkload, habits: Habits) -> str:
     """Return a profile as YAML, valid for `load_profile`."""
     software = workload.mail_software
     sent = f"measured: {software}" if workload.sent else "assumed: no log shows sent mail; a quarter of the received"
@@ -179,7 +179,7 @@ def lognormal(sizes: MeasuredSizes) -> tuple[int, int, int]:
     return median, mean, min(max(sizes.max_bytes, median), MOST_BYTES)
 
 
-def scenario_text(workload: Workload, habits: list[Habits], files: list[str]) -> str:
+def scenario_text(workload: MeasuredWorkload, habits: list[Habits], files: list[str]) -> str:
     """Return a scenario of these users on the embedded server, for a plan; the server is to be replaced."""
     groups = [
         f"  - {{profile: {file}, users: {one.users}}}  # measured" for file, one in zip(files, habits, strict=True)
@@ -204,7 +204,7 @@ def scenario_text(workload: Workload, habits: list[Habits], files: list[str]) ->
     return "\n".join(lines) + "\n"
 
 
-def assumptions(workload: Workload, habits: list[Habits]) -> Iterator[Finding]:
+def assumptions(workload: MeasuredWorkload, habits: list[Habits]) -> Iterator[Finding]:
     """Yield what the logs do not show, and what the profiles state instead."""
     missing = [
         name for name, known in (("sent mail", workload.sent), ("received mail", workload.received)) if known is None

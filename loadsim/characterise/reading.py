@@ -9,9 +9,9 @@ from pathlib import Path
 
 from loadsim.characterise.dovecot import DovecotLog
 from loadsim.characterise.exchange import ExchangeLog
-from loadsim.characterise.files import LogFile, examine, in_order
+from loadsim.characterise.files import MailLog, examine, in_order
 from loadsim.characterise.postfix import DAEMONS, PostfixLog
-from loadsim.characterise.shapes import Unknown
+from loadsim.characterise.shapes import UnknownLines
 from loadsim.characterise.traffic import Traffic
 from loadsim.errors import ConfigError
 
@@ -23,11 +23,11 @@ _REPEATED = re.compile(r"message repeated (\d+) times: \[ ?(.*)\]$")
 
 
 @dataclass(slots=True)
-class Reading:
+class LogReading:
     """The result of reading: the traffic, the lines by use, and the first and last time."""
 
     traffic: Traffic = field(default_factory=Traffic)
-    unknown: Unknown = field(default_factory=Unknown)
+    unknown: UnknownLines = field(default_factory=UnknownLines)
     files: int = 0
     size_bytes: int = 0
     lines: int = 0
@@ -37,10 +37,10 @@ class Reading:
     yearless: bool = False
 
 
-def read_logs(paths: Sequence[Path], progress: Callable[[float], object] = lambda _: None) -> Reading:
+def read_logs(paths: Sequence[Path], progress: Callable[[float], object] = lambda _: None) -> LogReading:
     """Read logs of Postfix, Dovecot and Exchange. Raises `ConfigError` if one cannot be read, or has no mail."""
     files = examine(paths)
-    reading = Reading(files=len(files), size_bytes=sum(file.size_bytes for file in files))
+    reading = LogReading(files=len(files), size_bytes=sum(file.size_bytes for file in files))
     traffic, unknown = reading.traffic, reading.unknown
     postfix, dovecot, exchange = PostfixLog(traffic), DovecotLog(traffic), ExchangeLog(traffic)
     hour = traffic.hour(0)
@@ -73,7 +73,9 @@ def read_logs(paths: Sequence[Path], progress: Callable[[float], object] = lambd
     return reading
 
 
-def _syslog(reading: Reading, postfix: PostfixLog, dovecot: DovecotLog, when: int, text: str, structured: bool) -> None:
+def _syslog(
+    reading: LogReading, postfix: PostfixLog, dovecot: DovecotLog, when: int, text: str, structured: bool
+) -> None:
     """Take a line of syslog, or of Dovecot's own log, which has neither host nor program."""
     traffic = reading.traffic
     found = (_RFC5424 if structured else _SYSLOG).match(text)
@@ -98,7 +100,7 @@ def _syslog(reading: Reading, postfix: PostfixLog, dovecot: DovecotLog, when: in
         reading.unknown.add(text)
 
 
-def _check(files: Sequence[LogFile], reading: Reading) -> None:
+def _check(files: Sequence[MailLog], reading: LogReading) -> None:
     names = str(files[0].path) if len(files) == 1 else f"{len(files)} logs"
     mailboxes = reading.traffic.mailboxes.values()
     if any(mailbox.sent or mailbox.received for mailbox in mailboxes):

@@ -62,7 +62,7 @@ def _masked(word: str) -> str:
     return "9" if word.isdigit() else "a"
 
 
-class Unknown:
+class UnknownLines:
     """Counts unknown lines by shape, in bounded memory."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ BUCKETS_PER_DOUBLING = 16
 
 
 @dataclass(slots=True)
-class Mailbox:
+class MailboxCounts:
     """One user's counts. `local` is the hash of the name before the @; `bare` if the log has no more of it.
 
     `stored` counts deliveries that the mailbox's own server logged; they also appear in `received` if Postfix's log is
@@ -32,7 +32,7 @@ class Mailbox:
     stored: int = 0
     log_ons: int = 0
 
-    def add(self, other: Mailbox) -> None:
+    def add(self, other: MailboxCounts) -> None:
         self.sent += other.sent
         self.received += other.received
         self.stored += other.stored
@@ -40,7 +40,7 @@ class Mailbox:
 
 
 @dataclass(slots=True)
-class Hour:
+class HourCounts:
     lines: int = 0
     sent: int = 0
     received: int = 0
@@ -98,8 +98,8 @@ class Clients:
 class Traffic:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        self.mailboxes: dict[int, Mailbox] = {}
-        self.hours: dict[int, Hour] = {}
+        self.mailboxes: dict[int, MailboxCounts] = {}
+        self.hours: dict[int, HourCounts] = {}
         self.minutes: Counter[int] = Counter()
         self.sizes = Sizes()
         self.clients = Clients()
@@ -126,20 +126,20 @@ class Traffic:
         local, domain = self._parts(name)
         return self._hash(f"{local}@{domain}" if domain else local)
 
-    def mailbox(self, name: str) -> Mailbox:
+    def mailbox(self, name: str) -> MailboxCounts:
         """Return a user's counters; the name is an address or a log-on name."""
         local, domain = self._parts(name)
         key = self._hash(f"{local}@{domain}" if domain else local)
         found = self.mailboxes.get(key)
         if found is None:
-            found = self.mailboxes[key] = Mailbox(self._hash(local), not domain)
+            found = self.mailboxes[key] = MailboxCounts(self._hash(local), not domain)
         return found
 
-    def hour(self, when: int) -> Hour:
+    def hour(self, when: int) -> HourCounts:
         number = when // HOUR_S
         found = self.hours.get(number)
         if found is None:
-            found = self.hours[number] = Hour()
+            found = self.hours[number] = HourCounts()
         return found
 
     # --- events ---
@@ -177,7 +177,7 @@ class Traffic:
                 self._undecided.popleft()
                 self.counts["undecided"] += 1
 
-    def _sent(self, mailbox: Mailbox, when: int, recipients: int, inside: int) -> None:
+    def _sent(self, mailbox: MailboxCounts, when: int, recipients: int, inside: int) -> None:
         mailbox.sent += 1
         self.hour(when).sent += 1
         self.recipients += recipients
@@ -191,7 +191,7 @@ class Traffic:
                 self._sent(found, one.when, one.recipients, one.inside)
         self._undecided.clear()
         # A name without a domain is the address with this name before its @, if there is only one.
-        addresses: dict[int, list[Mailbox]] = {}
+        addresses: dict[int, list[MailboxCounts]] = {}
         for mailbox in self.mailboxes.values():
             if not mailbox.bare:
                 addresses.setdefault(mailbox.local, []).append(mailbox)
@@ -202,6 +202,6 @@ class Traffic:
             elif same:
                 self.counts["ambiguous"] += 1
         if not any(mailbox.received for mailbox in self.mailboxes.values()):
-            counted: list[Mailbox | Hour] = [*self.mailboxes.values(), *self.hours.values()]
+            counted: list[MailboxCounts | HourCounts] = [*self.mailboxes.values(), *self.hours.values()]
             for each in counted:
                 each.received = each.stored

@@ -10,8 +10,8 @@ from time import gmtime, strftime
 
 from loadsim.characterise.files import DAY_S
 from loadsim.characterise.groups import boundaries
-from loadsim.characterise.reading import Reading
-from loadsim.characterise.traffic import BUCKETS_PER_DOUBLING, HOUR_S, Mailbox, Sizes
+from loadsim.characterise.reading import LogReading
+from loadsim.characterise.traffic import BUCKETS_PER_DOUBLING, HOUR_S, MailboxCounts, Sizes
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 
@@ -48,7 +48,7 @@ class MeasuredSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class UserGroup:
     users: int
     sent: Rate | None
     received: Rate | None
@@ -57,7 +57,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientFigures:
+class MeasuredClients:
     log_ons: int
     failed_log_ons: int
     services: tuple[tuple[str, int], ...]
@@ -70,7 +70,7 @@ class ClientFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class LineCounts:
     read: int
     foreign: int
     unknown: int
@@ -78,7 +78,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class MeasuredWorkload:
     """A server's users as its logs show them; None if they do not show a figure.
 
     `mail_software` logged the messages. `days` is the number of days' worth of mail: all messages divided by those of a
@@ -106,14 +106,14 @@ class Workload:
     busiest_minute: int
     busiest_minute_to_hour: float | None
     most_recipients: int
-    groups: tuple[Group, ...]
-    clients: ClientFigures | None
+    groups: tuple[UserGroup, ...]
+    clients: MeasuredClients | None
     counts: dict[str, int]
-    lines: Lines
+    lines: LineCounts
     findings: tuple[Finding, ...]
 
 
-def workload_of(reading: Reading) -> Workload:
+def workload_of(reading: LogReading) -> MeasuredWorkload:
     traffic, first, last = reading.traffic, reading.first or 0, reading.last
     mailboxes = list(traffic.mailboxes.values())
     users = len(mailboxes)
@@ -140,7 +140,7 @@ def workload_of(reading: Reading) -> Workload:
     at, in_minute = max(traffic.minutes.items(), key=lambda item: item[1], default=(0, 0))
     in_hour = sum(traffic.minutes[minute] for minute in range(at // 60 * 60, at // 60 * 60 + 60))
     sees_sent = bool({"Postfix", "Exchange"} & set(traffic.software)) and sent > 0
-    return Workload(
+    return MeasuredWorkload(
         software=tuple(sorted(traffic.software)),
         mail_software=" and ".join(sorted({"Postfix", "Exchange"} & set(traffic.software))) or "Dovecot",
         begin=_moment(first),
@@ -165,7 +165,7 @@ def workload_of(reading: Reading) -> Workload:
         groups=tuple(_groups(mailboxes, days, sees_sent)),
         clients=_clients(reading, users * days),
         counts={name: number for name, number in sorted(traffic.counts.items()) if number},
-        lines=Lines(
+        lines=LineCounts(
             reading.lines, reading.foreign, reading.unknown.lines, tuple(reading.unknown.most_common(SHAPES_SHOWN))
         ),
         findings=tuple(_findings(reading, len(complete), len(counted))),
@@ -180,7 +180,7 @@ def _rate(count: int, user_days: float, variance: float | None = None) -> Rate:
     return Rate(count / user_days, math.sqrt(count if variance is None else variance) / user_days, count)
 
 
-def _hours(reading: Reading, counted: Sequence[int], users: int) -> tuple[tuple[float, float, float], ...]:
+def _hours(reading: LogReading, counted: Sequence[int], users: int) -> tuple[tuple[float, float, float], ...]:
     if not counted:
         return ()
     days, sums = set(counted), [[0, 0, 0] for _ in range(24)]
@@ -212,17 +212,17 @@ def _sizes(sizes: Sizes) -> MeasuredSizes | None:
     return MeasuredSizes(sizes.messages, sizes.median_bytes, mean, sizes.max_bytes, tuple(shares))
 
 
-def _groups(mailboxes: Sequence[Mailbox], days: float, sees_sent: bool) -> Iterator[Group]:
+def _groups(mailboxes: Sequence[MailboxCounts], days: float, sees_sent: bool) -> Iterator[UserGroup]:
     """Yield the groups, those with the least mail first."""
     counts = [mailbox.sent + mailbox.received for mailbox in mailboxes]
     edges = boundaries(counts, days) if counts else []
-    members: list[list[Mailbox]] = [[] for _ in range(len(edges) + 1)]
+    members: list[list[MailboxCounts]] = [[] for _ in range(len(edges) + 1)]
     for mailbox, count in zip(mailboxes, counts, strict=True):
         members[bisect_right(edges, count)].append(mailbox)
     for group, edge in zip(members, [0.0, *edges], strict=True):
         sent, received = sum(mailbox.sent for mailbox in group), sum(mailbox.received for mailbox in group)
         middle = sorted(mailbox.sent + mailbox.received for mailbox in group)[len(group) // 2]
-        yield Group(
+        yield UserGroup(
             len(group),
             _rate(sent, len(group) * days) if sees_sent else None,
             _rate(received, len(group) * days) if any(mailbox.received for mailbox in mailboxes) else None,
@@ -231,11 +231,11 @@ def _groups(mailboxes: Sequence[Mailbox], days: float, sees_sent: bool) -> Itera
         )
 
 
-def _clients(reading: Reading, user_days: float) -> ClientFigures | None:
+def _clients(reading: LogReading, user_days: float) -> MeasuredClients | None:
     clients = reading.traffic.clients
     if not clients.log_ons:
         return None
-    return ClientFigures(
+    return MeasuredClients(
         clients.log_ons,
         clients.failed,
         tuple(clients.services.most_common()),
@@ -248,7 +248,7 @@ def _clients(reading: Reading, user_days: float) -> ClientFigures | None:
     )
 
 
-def _findings(reading: Reading, complete: int, counted: int) -> Iterator[Finding]:
+def _findings(reading: LogReading, complete: int, counted: int) -> Iterator[Finding]:
     """Yield what limits the figures: lines, hours, days and queue ids that are missing."""
     traffic, unknown = reading.traffic, reading.unknown
     if unknown.lines:

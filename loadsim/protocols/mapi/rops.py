@@ -182,9 +182,9 @@ def sort_table(handle: Handle, keys: Sequence[tuple[int, int]]) -> Request[int]:
     return Request("SortTable", 0x13, (handle,), body, _number("B"))
 
 
-def restrict(handle: Handle, columns: Sequence[int], words: str) -> Request[int]:
-    """Leave only rows with these words in one of the columns, ignoring case (MS-OXCDATA sections 2.12.2 and 2.12.4)."""
-    wanted = [pack("<BHHI", 0x03, 0x0001, 0x0001, column) + tagged(column, words) for column in columns]
+def restrict(handle: Handle, texts: Sequence[int], words: str) -> Request[int]:
+    """Leave only rows with the words in one of the columns, ignoring case (MS-OXCDATA sections 2.12.2, 2.12.4)."""
+    wanted = [pack("<BHHI", 0x03, 0x0001, 0x0001, column) + tagged(column, words) for column in texts]
     any_of = pack("<BH", 0x01, len(wanted)) + b"".join(wanted)
     return Request("Restrict", 0x14, (handle,), bytes(1) + sized(any_of), _number("B"))
 

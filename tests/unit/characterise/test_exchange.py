@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loadsim.characterise.exchange import ExchangeLog
-from loadsim.characterise.reading import Reading, read_logs
+from loadsim.characterise.reading import LogReading, read_logs
 from loadsim.characterise.traffic import Traffic
 from loadsim.errors import ConfigError
 
@@ -42,7 +42,7 @@ HUB = [
 SUBMISSION = [event(0, "STOREDRIVER", "SUBMIT", "3", "gone@example.org", BOB, size="")]
 
 
-def read(tmp_path: Path, **files: list[str]) -> Reading:
+def read(tmp_path: Path, **files: list[str]) -> LogReading:
     for name, events in files.items():
         (tmp_path / name).write_text("\ufeff" * (name == "hub") + HEADER + "".join(events), "utf-8")
     return read_logs([tmp_path / name for name in files])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loadsim.characterise.files import LogFile, examine, in_order
+from loadsim.characterise.files import MailLog, examine, in_order
 from loadsim.errors import ConfigError
 
 
@@ -126,4 +126,4 @@ def test_offsets_are_not_added(tmp_path: Path) -> None:
     lines = [f"2026-03-01T12:00:00{offset} mx1 a: b\n" for offset in ("Z", "+01:00", ".123456-0500", ",5")]
     path = stored(tmp_path / "log", "".join(lines).encode(), datetime(2026, 3, 1, tzinfo=UTC))
     assert {*times([path])} == {datetime(2026, 3, 1, 12)}
-    assert LogFile(path, 1, 0).first == 0
+    assert MailLog(path, 1, 0).first == 0

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from loadsim.characterise.profile import Habits, habits_of, lognormal, profile_text, scenario_text
-from loadsim.characterise.workload import Group, Lines, MeasuredSizes, Rate, Workload
+from loadsim.characterise.workload import LineCounts, MeasuredSizes, MeasuredWorkload, Rate, UserGroup
 from loadsim.dryrun.plan import make_plan
 from loadsim.scenario.profile import load_profile
 from loadsim.scenario.scenario import load_scenario
@@ -19,11 +19,13 @@ def rate(per_day: float) -> Rate:
     return Rate(per_day, 0.1, 1000)
 
 
-def workload(sent: float | None, received: float | None, groups: tuple[tuple[int, float], ...] = ()) -> Workload:
+def workload(
+    sent: float | None, received: float | None, groups: tuple[tuple[int, float], ...] = ()
+) -> MeasuredWorkload:
     """A workload of 40 users, or of groups with their users and sent messages."""
     divided = groups or ((40, sent or 0.0),)
     known, got = None if sent is None else rate(sent), None if received is None else rate(received)
-    return Workload(
+    return MeasuredWorkload(
         software=("Postfix",),
         mail_software="Postfix",
         begin="2026-03-02 00:00:00",
@@ -45,15 +47,15 @@ def workload(sent: float | None, received: float | None, groups: tuple[tuple[int
         busiest_minute=3,
         busiest_minute_to_hour=2.0,
         most_recipients=20,
-        groups=tuple(Group(users, known and rate(own), got, 0.0, 100.0) for users, own in divided),
+        groups=tuple(UserGroup(users, known and rate(own), got, 0.0, 100.0) for users, own in divided),
         clients=None,
         counts={},
-        lines=Lines(1, 0, 0, ()),
+        lines=LineCounts(1, 0, 0, ()),
         findings=(),
     )
 
 
-def written(place: Path, measured: Workload) -> tuple[Path, list[Habits]]:
+def written(place: Path, measured: MeasuredWorkload) -> tuple[Path, list[Habits]]:
     """Write the profiles and the scenario as the command does; return the scenario's path."""
     habits = habits_of(measured)
     files = [f"{one.name}.yaml" for one in habits]

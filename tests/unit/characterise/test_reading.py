@@ -10,7 +10,7 @@ import pytest
 from mail_logs import HOSTS, MailLog, Truth, iso, rfc3164, rfc5424
 
 from loadsim.characterise.postfix import PostfixLog
-from loadsim.characterise.reading import Reading, read_logs
+from loadsim.characterise.reading import LogReading, read_logs
 from loadsim.characterise.traffic import Traffic
 from loadsim.errors import ConfigError
 
@@ -24,12 +24,12 @@ def stored(path: Path, text: str, modified: datetime = END) -> Path:
     return path
 
 
-def per_user(reading: Reading, name: str) -> Counter[int]:
+def per_user(reading: LogReading, name: str) -> Counter[int]:
     """The number of users with each count: the reading has no names."""
     return Counter(getattr(mailbox, name) for mailbox in reading.traffic.mailboxes.values())
 
 
-def assert_counted(reading: Reading, truth: Truth, users: int = 12) -> None:
+def assert_counted(reading: LogReading, truth: Truth, users: int = 12) -> None:
     traffic = reading.traffic
     names = {*truth.sent, *truth.received}
     assert len(traffic.mailboxes) == len(names) == users

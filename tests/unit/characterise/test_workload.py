@@ -10,19 +10,19 @@ import pytest
 from mail_logs import MailLog, iso
 
 from loadsim.characterise.reading import read_logs
-from loadsim.characterise.workload import Workload, workload_of
+from loadsim.characterise.workload import MeasuredWorkload, workload_of
 from loadsim.findings.catalogue import Code
 
 MONDAY = datetime(2026, 3, 2)
 
 
-def measured(tmp_path: Path, log: MailLog) -> Workload:
+def measured(tmp_path: Path, log: MailLog) -> MeasuredWorkload:
     (tmp_path / "mail.log").write_text(iso(log.ordered()))
     return workload_of(read_logs([tmp_path / "mail.log"]))
 
 
 @pytest.fixture(scope="module")
-def week(tmp_path_factory: pytest.TempPathFactory) -> tuple[MailLog, Workload]:
+def week(tmp_path_factory: pytest.TempPathFactory) -> tuple[MailLog, MeasuredWorkload]:
     """Five working days and a weekend of a tenth; a third of the users has six times the mail."""
     log = MailLog(MONDAY, seed=3)
     log.days(users=45, days=5, sent=4, from_outside=6, rate=lambda user: 6 if user % 3 == 0 else 1)
@@ -34,14 +34,14 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> tuple[MailLog, Workload]:
     return log, measured(tmp_path_factory.mktemp("week"), log)
 
 
-def test_days_with_little_mail_do_not_count(week: tuple[MailLog, Workload]) -> None:
+def test_days_with_little_mail_do_not_count(week: tuple[MailLog, MeasuredWorkload]) -> None:
     _, found = week
     assert (found.days_complete, found.days_counted) == (7, 5)
     assert 5 < found.days < 5.5  # the weekend has the mail of less than half a working day
     assert Code.LOG_DAYS_QUIET in [one.code for one in found.findings]
 
 
-def test_rates_are_within_four_standard_errors(week: tuple[MailLog, Workload]) -> None:
+def test_rates_are_within_four_standard_errors(week: tuple[MailLog, MeasuredWorkload]) -> None:
     """Per user and day: 4 sent, 6 from outside, and copies of others' messages; a third of the users times 6."""
     log, found = week
     mean = (1 + 1 + 6) / 3
@@ -55,7 +55,7 @@ def test_rates_are_within_four_standard_errors(week: tuple[MailLog, Workload]) -
     assert found.recipients == pytest.approx(statistics.fmean(log.truth.recipients))
 
 
-def test_the_two_kinds_of_users_are_two_groups(week: tuple[MailLog, Workload]) -> None:
+def test_the_two_kinds_of_users_are_two_groups(week: tuple[MailLog, MeasuredWorkload]) -> None:
     _, found = week
     assert [group.users for group in found.groups] == [30, 15]
     low, high = (group.sent for group in found.groups)
@@ -65,7 +65,7 @@ def test_the_two_kinds_of_users_are_two_groups(week: tuple[MailLog, Workload]) -
     assert high.per_day == pytest.approx(24, rel=0.15)
 
 
-def test_sizes_are_those_of_the_messages(week: tuple[MailLog, Workload]) -> None:
+def test_sizes_are_those_of_the_messages(week: tuple[MailLog, MeasuredWorkload]) -> None:
     log, found = week
     sizes = log.truth.sizes
     assert found.sizes is not None
@@ -76,7 +76,7 @@ def test_sizes_are_those_of_the_messages(week: tuple[MailLog, Workload]) -> None
     assert found.sizes.shares[-1][1] == 1.0
 
 
-def test_hours_and_the_days_shape_are_those_of_the_counted_days(week: tuple[MailLog, Workload]) -> None:
+def test_hours_and_the_days_shape_are_those_of_the_counted_days(week: tuple[MailLog, MeasuredWorkload]) -> None:
     """Hours 8 to 17 have five times the mail of the others, to within four standard errors of each."""
     _, found = week
     assert len(found.day_shape) == len(found.hours) == 24
@@ -111,7 +111,7 @@ def test_missing_hours_of_a_busy_server_are_stated(tmp_path: Path) -> None:
     assert found[Code.LOG_HOURS_MISSING].values == {"hours": 3, "of": 12}
 
 
-def test_shares_of_sizes_rise(week: tuple[MailLog, Workload]) -> None:
+def test_shares_of_sizes_rise(week: tuple[MailLog, MeasuredWorkload]) -> None:
     _, found = week
     assert found.sizes is not None
     assert all(low <= high for (_, low), (_, high) in pairwise(found.sizes.shares))

@@ -103,7 +103,7 @@ def test_every_task_is_recorded_on_a_faulty_server(tmp_path: Path) -> None:
     """Refusals, losses and silence at random, by a seed: nothing overlaps, is lost or is counted twice."""
 
     def fault(user: int, name: str, number: int) -> TaskFailed | None:
-        u = draw(7, user, "fault", number)
+        u = draw(8, user, "fault", number)
         if u < 0.010:
             return ServerRefused("NO", "random")
         if u < 0.014:

@@ -81,6 +81,8 @@ ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "names": st.lists(NAMES, max_size=4),
     "message_ids": st.lists(U64, max_size=4),
     "columns": st.lists(U32, max_size=4),
+    "texts": st.lists(U16.map(lambda number: number << 16 | 0x001F), max_size=4),
+    "words": TEXTS,
     "keys": st.lists(st.tuples(U32, U8), max_size=4),
     "properties": st.lists(tagged(), max_size=4),
     "data": st.binary(max_size=50),

@@ -53,6 +53,9 @@ FIELDS: dict[str, st.SearchStrategy[bytes]] = {
     "N": counted(joined(st.just(b"\1" + bytes(16)), WIDE.map(lambda text: bytes((len(text),)) + text))),
     "S": counted(joined(ENCODED_TAGS, FLAGS)).map(lambda orders: orders[:2] + bytes(4) + orders[2:]),
     "R": joined(counted(ENCODED_TAGS), counted(joined(st.just(bytes(4)), FLAGS, ROW.map(sized)))),
+    "O": counted(joined(st.just(bytes.fromhex("0301000100") + 2 * struct.pack("<I", 0x0037001F)), WIDE)).map(
+        lambda any_of: sized(b"\1" + any_of)
+    ),
     "F": joined(st.sampled_from([b"\1\0\0", b"\1\1\0"]), WIDE, WIDE),
 }
 """Fields by the letters of `Reader.one`."""
