@@ -59,14 +59,16 @@ class Interruptions:
         return np.where(users <= last, self._until_us[np.minimum(users, last)], NEVER)
 
     def has(self, tasks: Columns) -> NDArray[np.bool_]:
-        """Return a mask of the tasks that failed between the outage and their user's recovery."""
-        return self._failed(tasks["user"], tasks["ended_us"], tasks["outcome"])
+        """Return a mask of the tasks that failed between the outage and their user's recovery, if there was one."""
+        failed = self._failed(tasks["user"], tasks["ended_us"], tasks["outcome"])
+        return np.asarray(failed & (self.recovered_us(tasks["user"]) != _UNRECOVERED))
 
     def down_us(
         self, users: NDArray[Any], since_us: NDArray[np.int64], until_us: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return how much of these periods without a session lies outside of the users' recoveries."""
         recovered_us = self.recovered_us(users)
+        recovered_us = np.where(recovered_us == _UNRECOVERED, NEVER, recovered_us)
         at_us = np.where(recovered_us == NEVER, until_us, until_us if self.at_us is None else self.at_us)
         before_us = np.minimum(until_us, at_us) - since_us
         after_us = until_us - np.maximum(np.maximum(since_us, at_us), recovered_us)

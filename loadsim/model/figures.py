@@ -211,7 +211,8 @@ class Totals:
     failed_share: float | None
     """Tasks that started, succeeded and failed, divided by `planned`; the first two are `null` in stress mode."""
     interrupted: int | None = field(default=None, metadata=INTERRUPTED)
-    """With `run.outage`: tasks that failed between the outage and the user's recovery, and are not in `failed`."""
+    """With `run.outage`: tasks that failed between the outage and the user's recovery, and are not in `failed`; those
+    of users who never recovered are."""
 
     @classmethod
     def of(cls, drivers: Mapping[str, DriverFigures], name: str | None = None, *, stress: bool = False) -> Totals:

@@ -200,7 +200,7 @@ def _recovery(found: Recovery) -> str:
         peak = shown("log_ons_peak_per_s", found.log_ons_peak_per_s)
         parts.append(f"{shown('log_ons_per_s', found.log_ons_per_s)} log-ons/s, at most {peak}")
     if found.failures:
-        parts.append(f"not counted as failed: {_kinds([(LOGON, one) for one in found.failures])}")
+        parts.append(f"failed log-ons: {_kinds([(LOGON, one) for one in found.failures])}")
     return "; ".join(parts)
 
 

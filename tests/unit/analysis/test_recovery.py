@@ -147,6 +147,15 @@ def test_users_without_service_at_the_end_have_an_infinite_recovery(tmp_path: Pa
     assert [one.name for one in missed.criteria if not one.passed] == ["recovery_p95_s"]
 
 
+def test_nothing_is_forgiven_of_a_user_who_never_recovers(tmp_path: Path) -> None:
+    tasks = [gap(1, 20, None), failed("READ", 1, 19, 20), failed("LOGON", 1, 21, 22, "refused"), gap(2, 20, 30)]
+    figures = judged(tmp_path / "1.tlog", *tasks).figures
+    assert (figures.totals.failed, figures.totals.interrupted, figures.logon_failed_share) == (1, 0, 0.5)
+    assert figures.sessions.down_share == pytest.approx(80 / (20 * 100))
+    assert figures.recovery is not None
+    assert figures.recovery.failures == [FailureCount("refused", "connection lost", 1)]
+
+
 def test_an_outage_that_ends_no_session_is_not_measured(tmp_path: Path) -> None:
     """The criterion is missed."""
     for by in ("drop", "command", "hand"):
