@@ -12,11 +12,11 @@ _LOG_ON = re.compile(r"([a-z0-9-]+)-login: (?:Info: )?(?:Login|Logged in): user=
 _METHOD = re.compile(r", method=([\w-]+)")
 _ADDRESS = re.compile(r", rip=([0-9a-fA-F:.]+)")
 _DELIVERY = re.compile(
-    r"(?:lmtp|lda|deliver)\((.+?)\)(?:<[^ ]*>|\[[^ ]*\])*: (?:Info: )?(?:[\w+/-]+: )?(?:sieve: )?msgid=.*?: "
+    r"(?:lmtp|lda|deliver)\(([^)]+)\)(?:<[^ >]*>|\[[^ \]]*\])*: (?:Info: )?(?:[\w+/-]+: )?(?:sieve: )?msgid=.*?: "
     r"(saved mail to |stored mail into mailbox )?"
 )
-_END = re.compile(r"(?:imap|pop3)\(.*(?:expunged=(\d+)).*body_count=(\d+)")
-_PROGRAM = re.compile(r"\bID sent: (?:.*, )?name=([A-Za-z][\w .+-]{0,39}?)(?:,|$)")
+_EXPUNGED, _BODIES = re.compile(r"expunged=(\d{1,9})\b"), re.compile(r"body_count=(\d{1,9})\b")
+_PROGRAM = re.compile(r"(?:^|, )name=([A-Za-z][\w .+-]{0,39}?)(?:,|$)")
 _SERVICE = re.compile(
     r"(?:imap|pop3|lmtp|lda|deliver|submission|managesieve|imap-login|pop3-login|submission-login|managesieve-login|auth"
     r"|auth-worker|master|config|anvil|log|doveadm|dict|indexer|indexer-worker|stats|ssl-params|imap-urlauth|quota-status"
@@ -50,12 +50,13 @@ class DovecotLog:
             if delivered[2]:
                 self._traffic.stored(_mailbox_of(delivered[1]), when)
             return True
-        if "body_count=" in text and (ended := _END.match(text)):
+        if text.startswith(("imap(", "pop3(")) and (bodies := _BODIES.search(text)):
+            expunged = _EXPUNGED.search(text)
             clients.sessions_ended += 1
-            clients.expunged += int(ended[1])
-            clients.bodies += int(ended[2])
+            clients.expunged += int(expunged[1]) if expunged else 0
+            clients.bodies += int(bodies[1])
             return True
-        if "ID sent: " in text and (program := _PROGRAM.search(text)):
+        if "ID sent: " in text and (program := _PROGRAM.search(text.partition("ID sent: ")[2])):
             if program[1] in clients.programs or len(clients.programs) < MOST_PROGRAMS:
                 clients.programs[program[1]] += 1
             return True

@@ -94,8 +94,8 @@ class ExchangeLog:
         elif (event == "RECEIVE" and source in ("STOREDRIVER", "SMTP")) or event == "SUBMIT":
             count, size = row.get("recipient-count", ""), row["total-bytes"]
             message.submitted |= source == "STOREDRIVER"
-            message.recipients = max(message.recipients, int(count) if count.isdigit() else len(names))
-            message.size = message.size or (int(size) if size.isdigit() else 0)
+            message.recipients = max(message.recipients, _number(count) or len(names))
+            message.size = message.size or _number(size)
 
     def _message(self, when: int, row: dict[str, str]) -> _Tracked:
         found = self._messages.get(row["message-id"])
@@ -118,3 +118,8 @@ class ExchangeLog:
         for message in self._messages.values():
             self._finish(message)
         self._messages.clear()
+
+
+def _number(text: str) -> int:
+    """Return a field's number; 0 if it has none, or more digits than a size can have."""
+    return int(text) if text.isdecimal() and len(text) <= 15 else 0

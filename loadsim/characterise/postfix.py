@@ -19,9 +19,11 @@ DAEMONS = frozenset(
     )
 )
 
-_FROM = re.compile(r"from=<(.*)>, size=(\d+), nrcpt=(\d+) \(queue active\)")
-_TO = re.compile(r"to=<(.*?)>, (?:orig_to=<.*?>, )?relay=([^ ]*?),.* status=([a-z]+) \((.*)")
-_LOGIN = re.compile(r"sasl_username=(.+?)(?:, sasl_sender=.*|, orig_queue_id=.*|, orig_client=.*)?$")
+# Lines are hostile: no pattern may take more than linear time. An address with ">" makes a line unknown.
+_FROM = re.compile(r"from=<([^>]*)>, size=(\d{1,15}), nrcpt=(\d{1,9}) \(queue active\)")
+_TO = re.compile(r"to=<([^>]*)>, (?:orig_to=<[^>]*>, )?relay=([^ ,]*),.* status=([a-z]+) \((.*)")
+_LOGIN = "sasl_username="
+_AFTER_LOGIN = re.compile(r", (?:sasl_sender|orig_queue_id|orig_client)=")
 _ORIGINAL = re.compile(r"orig_queue_id=(\w+)")
 _REPLY_ID = re.compile(r"(?:queued|forwarded) as (\w+)")
 _MAILBOX_COMMAND = re.compile(
@@ -164,8 +166,7 @@ class PostfixLog:
         if key in self._open:  # the id was reused; the line `removed` is missing
             self._close(key)
         message = _Queued(when, seen_begin=True)
-        if found := _LOGIN.search(rest):
-            message.login = found[1]
+        message.login = _AFTER_LOGIN.split(rest.partition(_LOGIN)[2], maxsplit=1)[0]
         original = _ORIGINAL.search(rest)
         if original and (before := self._open.get((key[0], original[1]))) and not message.login:
             message = before

@@ -19,7 +19,7 @@ MOST_REPEATS = 10_000
 
 _SYSLOG = re.compile(r"(\S+) ([\w./-]+)(?:\[\d+\])?: (.*)")
 _RFC5424 = re.compile(r"(\S+) (\S+) \S+ \S+ (?:-|\[.*?\])(?: (?:\xef\xbb\xbf)?(.*))?$")
-_REPEATED = re.compile(r"message repeated (\d+) times: \[ ?(.*)\]$")
+_REPEATED = re.compile(r"message repeated (\d{1,9}) times: \[ ?(.*)\]$")
 
 
 @dataclass(slots=True)

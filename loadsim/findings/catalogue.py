@@ -626,7 +626,7 @@ class Code(Enum):
     )
 
     # A workload in a server's logs.
-    LOG_LINES_UNKNOWN = _warning("{lines:line} of the logs are unknown, and not counted: {shapes}")
+    LOG_LINES_UNKNOWN = _warning("not counted, as they are unknown: {lines:line}, {shapes}")
     LOG_HOURS_MISSING = _warning(
         "{hours} of the {of:hour} between the logs' first and last have no line",
         "add the rotated files that are missing",

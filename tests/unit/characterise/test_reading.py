@@ -252,3 +252,23 @@ def test_logs_without_mail_are_refused(tmp_path: Path) -> None:
     line = refused([text])
     assert f"{text}: line 1: expected a line of Postfix or Dovecot" in line
     assert "Zuckertuete" not in line
+
+
+ADDRESSED = ">, orig_to=<b>, relay=x,"
+HOSTILE = {
+    "postfix/lmtp[1]: A1: ": ("to=<a" + ADDRESSED, "to=<a>, relay=x, status="),
+    "postfix/qmgr[1]: A1: ": ("from=<a>, size=1, nrcpt=1 ", "from=<a>, size=" + "9" * 5000),
+    "postfix/smtpd[1]: A1: ": ("client=x, sasl_username=a, sasl_sender=",),
+    "dovecot: ": ("lmtp(a)<x><y>[z] msgid=", "imap(a)<x>: expunged=1 body_count=", "imap-login: ID sent: , name=a"),
+    "postfix/smtp[1]: message repeated ": ("9" * 5000, "1 times: [ "),
+}
+
+
+@pytest.mark.parametrize("begin", HOSTILE)
+def test_no_line_takes_more_than_linear_time_or_ends_the_reading(tmp_path: Path, begin: str, days: MailLog) -> None:
+    """Pieces of lines, repeated to the longest line: counted as unknown, if they mean anything at all."""
+    good = rfc3164(days.ordered())
+    bad = [f"Jan  3 23:59:59 mx1 {begin}{(piece * (1 + 65_000 // len(piece)))[:65_000]}" for piece in HOSTILE[begin]]
+    reading = read_logs([stored(tmp_path / "mail.log", good + "\n".join(bad) + "\n")])
+    assert reading.lines == good.count("\n") + len(bad)
+    assert sum(per_user(reading, "sent").elements()) == sum(days.truth.sent.values())
