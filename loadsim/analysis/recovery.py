@@ -46,20 +46,30 @@ class Interruptions:
     `at_us` is None if sessions were to be ended by hand, but none was lost.
     """
 
-    def __init__(self, at_us: int | None, until_us: Mapping[int, int], log_ons: _LogOns) -> None:
+    def __init__(
+        self, at_us: int | None, since_us: Mapping[int, int], until_us: Mapping[int, int], log_ons: _LogOns
+    ) -> None:
         self.at_us = at_us
-        self._until_us = np.full(max(until_us, default=0) + 1, NEVER)
+        self._since_us, self._until_us = (np.full(max(until_us, default=0) + 1, NEVER) for _ in range(2))
+        self._since_us[list(since_us)] = list(since_us.values())
         self._until_us[list(until_us)] = list(until_us.values())
         self._recovered_us = np.sort([until for until in until_us.values() if until != _UNRECOVERED])
         self._users, self._log_ons = len(until_us), log_ons
 
     def recovered_us(self, users: NDArray[Any]) -> NDArray[np.int64]:
         """Return when these users recovered: `NEVER` for users who were not interrupted."""
-        last = len(self._until_us) - 1
-        return np.where(users <= last, self._until_us[np.minimum(users, last)], NEVER)
+        return self._of(users, self._until_us)
+
+    @staticmethod
+    def _of(users: NDArray[Any], by_user: NDArray[np.int64]) -> NDArray[np.int64]:
+        last = len(by_user) - 1
+        return np.where(users <= last, by_user[np.minimum(users, last)], NEVER)
 
     def has(self, tasks: Columns) -> NDArray[np.bool_]:
-        """Return a mask of the tasks that failed between the outage and their user's recovery, if there was one."""
+        """Return a mask of the tasks that failed between the outage and their user's recovery, if there was one.
+
+        Refusals to users who still had their session are not among them.
+        """
         failed = self._failed(tasks["user"], tasks["ended_us"], tasks["outcome"])
         return np.asarray(failed & (self.recovered_us(tasks["user"]) != _UNRECOVERED))
 
@@ -115,7 +125,8 @@ class Interruptions:
         if self.at_us is None:
             return np.zeros(len(users), np.bool_)
         within = (ended_us >= self.at_us) & (ended_us <= self.recovered_us(users))
-        return np.asarray(_IS_FAILURE[outcome] & within)
+        answered = (outcome == OUTCOME["refused"]) & (ended_us < self._of(users, self._since_us))
+        return np.asarray(_IS_FAILURE[outcome] & within & ~answered)
 
 
 class _LogOns:
@@ -153,6 +164,7 @@ class _Sessions:
         at_us: int | None = round(outage.at_s * 1e6)
         if outage.by == "hand":
             at_us = min((since for _, since, _ in self._downs if since >= round(outage.at_s * 1e6)), default=None)
+        since_us: dict[int, int] = {}
         until_us: dict[int, int] = {}
         settled = set[int]()  # users whose recovery is known
         for user, since, until in sorted(self._downs) if at_us is not None else ():
@@ -160,7 +172,8 @@ class _Sessions:
             if user in settled or until <= at_us:
                 continue
             if since <= (until_us[user] + STEADY_US if user in until_us else at_us + LOST_WITHIN_US):
+                since_us.setdefault(user, since)
                 until_us[user] = until
             else:
                 settled.add(user)
-        return Interruptions(at_us, until_us, _LogOns(self._log_ons, self._strings))
+        return Interruptions(at_us, since_us, until_us, _LogOns(self._log_ons, self._strings))

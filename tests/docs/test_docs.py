@@ -147,10 +147,12 @@ def test_every_key_of_score_json_is_described(tmp_path):
     score["load"]["tasks"] = {"NAME": score["load"]["tasks"]["READ"]}
     score["probes"] = {"NAME": {"FIGURE": score["probes"]["host"]["a_ms"]}}
     keys = set(leaves(score | {"findings": [one | {"values": None} for one in score["findings"]]}))
+    outage = {"outage": {"at_s": 1, "by": "drop"}}
+    storm = summarise([write_sample(tmp_path / "storm.tlog", [done("READ", 1500, 40)], header=outage)]).score
+    keys |= {key for key in leaves(storm) if "recovery" in key or key in ("interrupted", "tasks[].interrupted")}
     assert keys - described == set()
     parents = {key for key in described if any(each.startswith((f"{key}.", f"{key}[]")) for each in keys)}
-    absent = {key for key in described if key.startswith(("throughput.", "companions.", "machines[].", "recovery_"))}
-    absent |= {key for key in described if key.endswith("interrupted")}
+    absent = {key for key in described if key.startswith(("throughput.", "companions.", "machines[]."))}
     assert described - keys - parents == absent
 
 

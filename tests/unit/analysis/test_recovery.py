@@ -156,6 +156,13 @@ def test_nothing_is_forgiven_of_a_user_who_never_recovers(tmp_path: Path) -> Non
     assert figures.recovery.failures == [FailureCount("refused", "connection lost", 1)]
 
 
+def test_a_refusal_to_a_user_with_a_session_is_not_forgiven(tmp_path: Path) -> None:
+    """The server answered, and the session broke only five seconds after the outage."""
+    tasks = [failed("SEND", 1, 21, 22, "refused"), failed("SEND", 1, 22, 23), failed("READ", 1, 24, 25), gap(1, 25, 30)]
+    totals = judged(tmp_path / "1.tlog", *tasks).figures.totals
+    assert (totals.failed, totals.interrupted) == (1, 2)
+
+
 def test_an_outage_that_ends_no_session_is_not_measured(tmp_path: Path) -> None:
     """The criterion is missed."""
     for by in ("drop", "command", "hand"):
