@@ -342,7 +342,8 @@ async def search(user: UserMail, sought: Sought) -> None:
     found = await user.mailbox.search(INBOX, key, words, SCREENFUL)
     if len(found) < SCREENFUL and all(hit.ref != header.ref for hit in found):
         raise ServerRefused("SEARCH does not find a message", f"by {key}")
-    told = {SearchKey.SENDER: [hit.sender for hit in found], SearchKey.SUBJECT: [hit.subject for hit in found]}
+    own = [hit for hit in found if hit.tag]  # others' may have the words in a name, or in a charset of their own
+    told = {SearchKey.SENDER: [hit.sender for hit in own], SearchKey.SUBJECT: [hit.subject for hit in own]}
     if any(words.lower() not in text.lower() for text in told.get(key, ())):
         raise ServerRefused("SEARCH finds other messages", f"by {key}")
     await _show(user, header)
