@@ -22,7 +22,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from aioimaplib import aioimaplib as library
 
-from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Mailbox, MessageRef, NewMessage, Part, Services
+from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Mailbox, MessageRef, Part, Services
+from loadsim.model.provisioning_ports import NewMessage
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Condition, Response

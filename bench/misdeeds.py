@@ -16,7 +16,8 @@ from typing import Any, cast
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part, Structure
-from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, MailInMemory, Post
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, Post
+from loadsim.protocols.in_memory_mail import MailInMemory
 
 BEGIN_S = 100.0
 """When a crime with a length begins."""

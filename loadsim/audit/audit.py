@@ -24,7 +24,8 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, initial_id
-from loadsim.model.ports import INBOX, Account, Provisioning, Services
+from loadsim.model.ports import INBOX, Account, Services
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.sessions import Progress, accounts_on_server, name_of, visit
 from loadsim.scenario.scenario import Scenario

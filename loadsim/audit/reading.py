@@ -10,7 +10,8 @@ from loadsim.errors import ServerLost, ServerRefused
 from loadsim.findings.catalogue import Code
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, has_digest, vouched
-from loadsim.model.ports import USER_FLAGS, Account, MessageRef, Provisioning, Stored
+from loadsim.model.ports import USER_FLAGS, Account, MessageRef
+from loadsim.model.provisioning_ports import Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import bounce_status
 

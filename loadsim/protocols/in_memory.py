@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, cast, overload
 
 from loadsim.errors import MailMissing, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import MEDIA_TYPE, layout
 from loadsim.model.draws import draw, exponential
-from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag
+from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import (
     ALL_TASKS,
     CALENDAR,
@@ -39,6 +39,7 @@ from loadsim.model.ports import (
 )
 from loadsim.model.terms import COPIED, EMPTIED, RECEIVED, SAVED, SCHEDULES
 from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.protocols.in_memory_mail import MailInMemory, parse_mail, shared
 from loadsim.scenario.mailboxes import LEAST_BYTES
 from loadsim.scenario.workload import Initial, Workload
 
@@ -47,69 +48,6 @@ HEADER_BYTES = 600
 
 NO_FLAGS: frozenset[Flag] = frozenset()
 SEEN = frozenset({Flag.SEEN})
-
-
-class MailInMemory(NamedTuple):
-    """The data kept for one message, shared by all mailboxes that hold it."""
-
-    sender: str
-    to: tuple[str, ...]
-    subject: str
-    message_id: str
-    tag: MessageTag | None
-    size_bytes: int
-    structure: Structure
-
-
-@lru_cache(maxsize=16)
-def parse_mail(message: bytes) -> MailInMemory:
-    """Parse a message as loadsim composes it: ASCII headers, bare addresses, at most one level of parts.
-
-    Results are cached, as users save a copy of each message that they send.
-    """
-    head, _, body = message.partition(b"\r\n\r\n")
-    fields = _fields(head)
-    return MailInMemory(
-        sender=fields.get("From", ""),
-        to=tuple(fields.get("To", "").split(", ")),
-        subject=fields.get("Subject", ""),
-        message_id=fields.get("Message-ID", ""),
-        tag=MessageTag.parse(fields.get(HEADER, "")),
-        size_bytes=len(message),
-        structure=_structure(fields, body),
-    )
-
-
-def _fields(head: bytes) -> dict[str, str]:
-    lines = head.decode("ascii", "replace").replace("\r\n ", " ").split("\r\n")
-    return {name: value for name, _, value in [line.partition(": ") for line in lines]}
-
-
-def _structure(fields: Mapping[str, str], body: bytes) -> Structure:
-    content_type = fields.get("Content-Type", "text/plain")
-    if not content_type.startswith("multipart/"):
-        return Structure(_part("1", fields, len(body)))
-    boundary = b"--" + content_type.partition("boundary=")[2].partition(";")[0].strip(' "').encode()
-    text: Part | None = None
-    attachments = []
-    for number, piece in enumerate((b"\r\n" + body).split(b"\r\n" + boundary)[1:-1], start=1):
-        head, _, content = piece.partition(b"\r\n\r\n")
-        part = _part(str(number), _fields(head), len(content))
-        if text is None and part.content_type.startswith("text/"):
-            text = part
-        else:
-            attachments.append(part._replace(filename=f"part{number}"))
-    return Structure(text, tuple(attachments))
-
-
-def _part(name: str, fields: Mapping[str, str], size_bytes: int) -> Part:
-    media_type = fields.get("Content-Type", "text/plain").partition(";")[0]
-    return _shared(Part(name, media_type, size_bytes, None, fields.get("Content-Transfer-Encoding", "7bit")))
-
-
-@lru_cache(maxsize=4096)
-def _shared(part: Part) -> Part:
-    return part
 
 
 @dataclass(slots=True, eq=False)
@@ -217,7 +155,7 @@ class InMemoryDriver:
     def _structure(self, size_bytes: int) -> Structure:
         text_bytes, file_bytes = layout(size_bytes - self._sized_head_bytes)
         attached = (Part("2", MEDIA_TYPE, file_bytes, "part2", "base64"),) if file_bytes else ()
-        return Structure(_shared(Part("1", "text/plain", text_bytes, None, "")), attached)
+        return Structure(shared(Part("1", "text/plain", text_bytes, None, "")), attached)
 
     def _sample(self, initial: Initial) -> MailInMemory:
         """Parse a sample of this kind: always user 1's, so that it does not depend on who needs it first."""

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Provisioning, Quota, ServerOffer
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account
+from loadsim.model.provisioning_ports import Provisioning, Quota, ServerOffer
 from loadsim.provisioning import manifest
 from loadsim.provisioning.initialise import delete_empty
 from loadsim.provisioning.inspect import inspect_mailbox

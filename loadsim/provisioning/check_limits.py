@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.formats import length
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account, Quota, ServerOffer, Services
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account, Services
+from loadsim.model.provisioning_ports import Quota, ServerOffer
 from loadsim.provisioning.check_folders import CheckPlace
 from loadsim.provisioning.planned_size import largest_message_bytes, mailbox_bytes
 from loadsim.provisioning.server_report import Observation

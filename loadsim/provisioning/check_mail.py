@@ -12,7 +12,8 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import AUTOMATIC_REPLY, run_named
-from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Provisioning, ServerOffer, Services
+from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Services
+from loadsim.model.provisioning_ports import Provisioning, ServerOffer
 from loadsim.model.state_checks import StateChecks
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_limits import sends_to_lists

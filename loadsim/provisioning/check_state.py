@@ -14,7 +14,8 @@ from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.ports import INBOX, RESET_FLAGS, SYSTEM_FLAGS, Flag, MessageRef, Part, Provisioning, Stored
+from loadsim.model.ports import INBOX, RESET_FLAGS, SYSTEM_FLAGS, Flag, MessageRef, Part
+from loadsim.model.provisioning_ports import Provisioning, Stored
 from loadsim.model.state_checks import StateChecks, Violation
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace

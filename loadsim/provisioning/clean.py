@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import Account, Provisioning, Services
+from loadsim.model.ports import Account, Services
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning import manifest
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.initialise import INSPECT, delete_empty

@@ -14,7 +14,8 @@ from dataclasses import replace
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.ports import Account, Provisioning, Services
+from loadsim.model.ports import Account, Services
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning import manifest
 from loadsim.provisioning.holder import LEASE_S, Holder
 from loadsim.provisioning.initialise import INSPECT, delete_empty

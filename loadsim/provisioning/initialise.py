@@ -27,14 +27,10 @@ from loadsim.model.ports import (
     SENT_ITEMS,
     Account,
     Flag,
-    FolderStatus,
     MessageRef,
-    NewMessage,
-    Provisioning,
     Services,
-    Stored,
-    batches,
 )
+from loadsim.model.provisioning_ports import FolderStatus, NewMessage, Provisioning, Stored, batches
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, name_of, visit

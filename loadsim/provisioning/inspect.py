@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.message_tag import AUTOMATIC_REPLY, HEADER, MessageTag, run_named, vouched
-from loadsim.model.ports import Account, FolderStatus, MessageRef, Part, Provisioning, Stored
+from loadsim.model.ports import Account, MessageRef, Part
+from loadsim.model.provisioning_ports import FolderStatus, Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.manifest import Manifest, Record, names_in, record_in
 from loadsim.provisioning.sessions import name_of

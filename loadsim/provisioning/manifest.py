@@ -23,7 +23,8 @@ from loadsim.documents.typed import Row, closed, value_of
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.content import headers
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, has_digest, initial_id
-from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Provisioning, Stored
+from loadsim.model.ports import INBOX, Account, Flag
+from loadsim.model.provisioning_ports import FolderStatus, Provisioning, Stored
 from loadsim.provisioning.holder import Holder, Line
 from loadsim.provisioning.sessions import name_of
 from loadsim.scenario.workload import may_be_made

@@ -13,7 +13,8 @@ from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.mail_program import program_names
-from loadsim.model.ports import Account, Mailbox, Provisioning, Services
+from loadsim.model.ports import Account, Mailbox, Services
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.answers import refused_recipient, remedy

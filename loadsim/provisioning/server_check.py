@@ -19,7 +19,8 @@ from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Provisioning, Services
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Services
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.model.state_checks import StateChecks
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders

@@ -10,7 +10,8 @@ from typing import Any, TypeVar, cast
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.host_port import is_loopback
-from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Probing, Provisioning, Services
+from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Services
+from loadsim.model.provisioning_ports import Probing, Provisioning
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import IN_THE_ENGINE, needed_services, open_driver

@@ -32,7 +32,8 @@ from loadsim.cli.check import CAN_RUN, ENDED
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.ports import Flag, Provisioning, Services
+from loadsim.model.ports import Flag, Services
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import clean

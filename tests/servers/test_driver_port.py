@@ -41,12 +41,11 @@ from loadsim.model.ports import (
     Header,
     Mailbox,
     MessageRef,
-    NewMessage,
     Part,
-    Provisioning,
     Services,
     Session,
 )
+from loadsim.model.provisioning_ports import NewMessage, Provisioning
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import open_driver

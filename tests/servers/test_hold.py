@@ -15,7 +15,8 @@ from mailservers import logged_on
 from provisioning import USERS, WANTED_FOLDERS, Lab, MakeLab, Snapshot, Wrapped, own_message, quiet, quoted, with_steps
 
 from loadsim.cli import main
-from loadsim.model.ports import INBOX, Account, Provisioning, Services
+from loadsim.model.ports import INBOX, Account, Services
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning import manifest
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.holder import Holder, identity

@@ -30,7 +30,8 @@ from loadsim.cli import parser
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, NewMessage, Services
+from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, Services
+from loadsim.model.provisioning_ports import NewMessage
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import Initialised, StoredState, change_folder, initialise, restore_mailbox
 from loadsim.scenario.accounts import AccountTable

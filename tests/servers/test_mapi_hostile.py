@@ -14,7 +14,8 @@ from patience import PATIENCE_S
 from skipping import turns, watched
 
 from loadsim.errors import GeneratorFailed, TaskFailed
-from loadsim.model.ports import INBOX, SENT_ITEMS, Flag, Provisioning, Session
+from loadsim.model.ports import INBOX, SENT_ITEMS, Flag, Session
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import Request
 

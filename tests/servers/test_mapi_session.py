@@ -26,18 +26,8 @@ from loadsim.audit.reading import read_mailbox
 from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, ServerSilent
 from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import AUTOMATIC_REPLY, body_digest
-from loadsim.model.ports import (
-    CALENDAR,
-    INBOX,
-    SENT_ITEMS,
-    Endpoint,
-    Flag,
-    Part,
-    Provisioning,
-    SearchKey,
-    Services,
-    Session,
-)
+from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, Endpoint, Flag, Part, SearchKey, Services, Session
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.protocols.mapi import objects, tags
 from loadsim.protocols.mapi.session import LONGEST_WAIT_S, PAUSE_S
 from loadsim.protocols.registry import open_driver

@@ -16,7 +16,8 @@ from loadsim.engine.clock import VirtualLoop
 from loadsim.engine.control import StandaloneControl
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.protocols.in_memory import InMemoryDriver, MailInMemory
+from loadsim.protocols.in_memory import InMemoryDriver
+from loadsim.protocols.in_memory_mail import MailInMemory
 from loadsim.runs.log_header import load_of_plan, run_header
 from loadsim.runs.watcher import SILENT
 from loadsim.scenario.workload import Workload, plan_digest

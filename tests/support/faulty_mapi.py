@@ -18,7 +18,8 @@ from patience import PATIENCE_S
 from spnego.channel_bindings import GssChannelBindings
 from virtual_runs import contents
 
-from loadsim.model.ports import Account, Endpoint, Provisioning, Services
+from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, MapiServer, Request
 

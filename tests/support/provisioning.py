@@ -18,7 +18,8 @@ from mailservers import DOMAIN, SITES, StartEmbedded, logged_on, numbered_accoun
 
 from loadsim.errors import ServerLost
 from loadsim.model.message_tag import MessageTag, body_digest
-from loadsim.model.ports import Account, Provisioning, Services
+from loadsim.model.ports import Account, Services
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.sessions import NullObserver
 from loadsim.scenario.scenario import Scenario, load_scenario

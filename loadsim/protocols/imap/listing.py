@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused
-from loadsim.model.ports import Stored
+from loadsim.model.provisioning_ports import Stored
 from loadsim.protocols.imap.header_lists import Ref, portions
 from loadsim.protocols.imap.reading import LISTING_ITEMS, has_tag_section, origin_of, tag_of
 from loadsim.protocols.imap.responses import Fetched

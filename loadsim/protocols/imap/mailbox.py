@@ -8,21 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from loadsim.errors import MailMissing, ServerRefused
-from loadsim.model.ports import (
-    INBOX,
-    RESET_FLAGS,
-    Flag,
-    FolderStatus,
-    Header,
-    NewMessage,
-    Part,
-    Quota,
-    SearchKey,
-    ServerOffer,
-    Stored,
-    Structure,
-    batches,
-)
+from loadsim.model.ports import INBOX, RESET_FLAGS, Flag, Header, Part, SearchKey, Structure
+from loadsim.model.provisioning_ports import FolderStatus, NewMessage, Quota, ServerOffer, Stored, batches
 from loadsim.protocols.imap.commands import Argument, Literal, astring, date_time, number_sets
 from loadsim.protocols.imap.connection_port import ImapConnection
 from loadsim.protocols.imap.folder_names import SEPARATOR, canonical
@@ -54,7 +41,7 @@ BATCH_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImapMailbox:
-    """Implements `ports.Provisioning`, which includes `ports.Mailbox`, over a session that no other mailbox uses."""
+    """Implements `Provisioning`, which includes `ports.Mailbox`, over a session that no other mailbox uses."""
 
     session: ImapSession
     requests: Requests = DEFAULT_REQUESTS

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings, FolderStatus
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings
+from loadsim.model.provisioning_ports import FolderStatus
 from loadsim.protocols.imap.folder_names import PLAIN, SEPARATOR, FolderNames
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.objects import Row, identifier, number, text

@@ -18,16 +18,12 @@ from loadsim.model.ports import (
     SENT_ITEMS,
     Flag,
     FolderSettings,
-    FolderStatus,
     Header,
-    NewMessage,
     Part,
-    Quota,
     SearchKey,
-    ServerOffer,
-    Stored,
     Structure,
 )
+from loadsim.model.provisioning_ports import FolderStatus, NewMessage, Quota, ServerOffer, Stored
 from loadsim.protocols.imap.folder_names import SEPARATOR, canonical
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.address_book import AddressBook
@@ -79,7 +75,7 @@ SEARCHED = {
 
 @dataclass(slots=True, eq=False, repr=False)
 class MapiMailbox:
-    """Implements `ports.Provisioning`, which includes `ports.Mailbox`, over a session that submission shares.
+    """Implements `Provisioning`, which includes `ports.Mailbox`, over a session that submission shares.
 
     The open folder has a contents table, sorted by delivery time, which the server keeps up to date (MS-OXCTABL). The
     last message read stays open.

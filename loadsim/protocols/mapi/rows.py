@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import MessageTag, vouched
-from loadsim.model.ports import Flag, Header, Part, Stored, flags_among
+from loadsim.model.ports import Flag, Header, Part, flags_among
+from loadsim.model.provisioning_ports import Stored
 from loadsim.protocols.mapi import tags
 from loadsim.protocols.mapi.composition import NamedTags, encoded_bytes
 from loadsim.protocols.mapi.objects import Row, identifier, number, text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loadsim.errors import TaskFailed
-from loadsim.model.ports import ServerOffer
+from loadsim.model.provisioning_ports import ServerOffer
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.composition import composed
 from loadsim.protocols.mapi.mailbox import MapiMailbox
@@ -16,7 +16,7 @@ from loadsim.protocols.mapi.wire import Value
 
 @dataclass(slots=True, eq=False)
 class MapiSubmission:
-    """Implements `ports.Probing`, which includes `ports.Submission`, in the mailbox's session.
+    """Implements `Probing`, which includes `ports.Submission`, in the mailbox's session.
 
     If the mailbox is not logged on, a session lasts from the first message until `close`. The server files the sent
     message in Sent Items, as with Outlook. Message-ID and tag travel twice: gromox gives sent mail its own Message-ID
@@ -64,7 +64,7 @@ class MapiSubmission:
         await self.ask(address, address)
 
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
-        """ResolveNames of a recipient; see `ports.Probing`."""
+        """ResolveNames of a recipient; see `Probing`."""
         try:
             await self._log_on()
             with self.mailbox.session:

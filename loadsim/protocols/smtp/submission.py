@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
-from loadsim.model.ports import Account, Endpoint, Observer, ServerOffer
+from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.model.provisioning_ports import ServerOffer
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.smtp import commands
@@ -17,7 +18,7 @@ from loadsim.protocols.smtp.connection import SmtpConnection
 
 @dataclass(slots=True, eq=False, repr=False)
 class SmtpSubmission:
-    """Sends one user's messages, one at a time; implements `ports.Probing`, which includes `ports.Submission`.
+    """Sends one user's messages, one at a time; implements `Probing`, which includes `ports.Submission`.
 
     With `pipelines`, a server that offers PIPELINING gets a message's commands in one packet, so the times of all start
     together.
@@ -66,7 +67,7 @@ class SmtpSubmission:
             await self.close()
 
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
-        """MAIL, RCPT and RSET, one at a time, on a separate connection, then QUIT; see `ports.Probing`."""
+        """MAIL, RCPT and RSET, one at a time, on a separate connection, then QUIT; see `Probing`."""
         try:
             connection = await self._connect()
             try:

@@ -21,7 +21,8 @@ from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
 from loadsim.model.partition import Assignment
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, MessageRef
-from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, MailInMemory
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox
+from loadsim.protocols.in_memory_mail import MailInMemory
 from loadsim.timinglog.reader import read_log
 
 BUSY = EVERYTHING | {

@@ -28,7 +28,8 @@ from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
 from loadsim.model.ports import ALL_TASKS, Header, Session
 from loadsim.model.terms import Window
-from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, InMemorySubmission, MailInMemory, parse_mail
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, InMemorySubmission
+from loadsim.protocols.in_memory_mail import MailInMemory, parse_mail
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.records import NEVER
 from loadsim.users.session_state import LONGEST_BACK_OFF_S

@@ -12,7 +12,8 @@ from provisioning import own_message
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import MessageTag, vouched
-from loadsim.model.ports import INBOX, Account, Part, Provisioning, Structure
+from loadsim.model.ports import INBOX, Account, Part, Structure
+from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning.clean import Cleaned, clean_mailbox
 from loadsim.provisioning.inspect import LARGEST_HEADER_BYTES, returns_ours
 from loadsim.provisioning.sessions import visit

@@ -16,7 +16,8 @@ from provisioning import FOREIGN, WANTED_FOLDERS, Lab, Wrapped, quiet, quoted, w
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, body_digest, initial_id
-from loadsim.model.ports import INBOX, Account, Flag, Stored
+from loadsim.model.ports import INBOX, Account, Flag
+from loadsim.model.provisioning_ports import Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import clean_mailbox
 from loadsim.provisioning.holder import Holder

@@ -8,7 +8,7 @@ from loadsim.cli.check import described
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.ports import ServerOffer
+from loadsim.model.provisioning_ports import ServerOffer
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import QuotaLimits
 from loadsim.provisioning.answers import meaning

@@ -19,7 +19,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import layout
 from loadsim.model.message_tag import MessageTag, body_digest
-from loadsim.protocols.in_memory import parse_mail
+from loadsim.protocols.in_memory_mail import parse_mail
 from loadsim.provisioning.initialise import StoredState, tag_of
 from loadsim.scenario.mailboxes import DEEPEST, LognormalSizes, SizeTable, deepest_first, folder_names, levels
 from loadsim.scenario.scenario import Scenario, load_scenario

@@ -14,7 +14,8 @@ from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import ALL_TASKS, INBOX, Account, Observer, Session
 from loadsim.protocols.calendar import MailboxCalendar
-from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, MailInMemory
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox
+from loadsim.protocols.in_memory_mail import MailInMemory
 from loadsim.protocols.short_sessions import PerViewMailbox
 from loadsim.users.companion import COMPANION
 from loadsim.users.host import CompanionCounts

@@ -15,7 +15,8 @@ from virtual_runs import contents
 from loadsim.model.content.compose import Answered, Attachment
 from loadsim.model.content.templates import KINDS, base64_lines
 from loadsim.model.message_tag import HEADER, MessageTag, body_digest
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings, FolderStatus
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings
+from loadsim.model.provisioning_ports import FolderStatus
 from loadsim.protocols.imap.folder_names import ASIDE
 from loadsim.protocols.mapi import tags
 from loadsim.protocols.mapi.composition import (
