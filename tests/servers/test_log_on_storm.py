@@ -89,21 +89,24 @@ def test_the_recovery_of_a_restarted_dovecot_is_that_of_its_own_log(
         score, _ = stormy(tmp_path, {"command": f"/bin/sh {restart}"}, **changes)
     finally:
         server.doveadm("stop")
-    # By the timing log.
-    assert (score["recovery_users"], score["recovery_unrecovered"]) == (USERS, 0)
+    # By the timing log. On a machine that is too busy, some users do not come back before the run ends.
     recovering = {
         user: next((begun, end) for begun, end, how in each if how == "ok" and end > AT_S)
         for user, each in log_ons(tmp_path).items()
+        if any(how == "ok" and end > AT_S for _, end, how in each)
     }
+    assert recovering
+    assert (score["recovery_users"], score["recovery_unrecovered"]) == (USERS, USERS - len(recovering))
+    ends_s = [end for _, end in recovering.values()] + [math.inf] * score["recovery_unrecovered"]
     for percent, figure in ((50, "p50_s"), (95, "p95_s"), (100, "max_s")):
-        counted = nearest([end for _, end in recovering.values()], percent) - AT_S
-        assert score[f"recovery_{figure}"] == pytest.approx(counted, abs=0.001)
+        counted = nearest(ends_s, percent) - AT_S
+        assert float(score[f"recovery_{figure}"]) == pytest.approx(counted, abs=0.001)
     # By Dovecot's.
     zero_s = read_logs([tmp_path / "run"]).sources[0].zero_wall_ns / 1e9
     first: dict[str, int] = {}
     for at, login in LOGGED_IN.findall(log.read_text()):
         first.setdefault(str(int(login.removeprefix("user"))), int(at))
-    assert first.keys() == recovering.keys()
+    assert first.keys() >= recovering.keys()
     for user, (begun, end) in recovering.items():
         assert math.floor(zero_s + begun) <= first[user] <= zero_s + end
     assert [each for each in events(tmp_path) if each["event"] == "outage command ended"]
