@@ -17,13 +17,7 @@ _DELIVERY = re.compile(
 )
 _EXPUNGED, _BODIES = re.compile(r"expunged=(\d{1,9})\b"), re.compile(r"body_count=(\d{1,9})\b")
 _PROGRAM = re.compile(r"(?:^|, )name=([A-Za-z][\w .+-]{0,39}?)(?:,|$)")
-_SERVICE = re.compile(
-    r"(?:imap|pop3|lmtp|lda|deliver|submission|managesieve|imap-login|pop3-login|submission-login|managesieve-login|auth"
-    r"|auth-worker|master|config|anvil|log|doveadm|dict|indexer|indexer-worker|stats|ssl-params|imap-urlauth|quota-status"
-    r"|imap-hibernate|replicator|aggregator|old-stats|director|dns-client|script|health-check|event|program-client"
-    r"|imap-urlauth-worker|imap-urlauth-login|welcome|dsync-local|dsync-remote|sieve|lib-sql|ipc|tcpwrap)\b[-\w]*[(:<[]"
-    r"|(?:Warning|Error|Fatal|Panic|Debug|Info): "
-)
+_SERVICE = re.compile(r"[a-z][a-z0-9-]*[(:<[]|(?:Warning|Error|Fatal|Panic|Debug|Info): ")
 
 
 class DovecotLog:

@@ -20,6 +20,9 @@ DAEMONS = frozenset(
 )
 
 # Lines are hostile: no pattern may take more than linear time. An address with ">" makes a line unknown.
+_QUEUE_ID = re.compile(r"[0-9A-F]{5,}|[0-9B-DF-HJ-NP-TV-Zb-df-hj-np-tv-z]{10,}")
+"""Source: postconf(5), enable_long_queue_ids. Words such as `warning` have vowels in small letters."""
+
 _FROM = re.compile(r"from=<([^>]*)>, size=(\d{1,15}), nrcpt=(\d{1,9}) \(queue active\)")
 _TO = re.compile(r"to=<([^>]*)>, (?:orig_to=<[^>]*>, )?relay=([^ ,]*),.* status=([a-z]+) \((.*)")
 _LOGIN = "sasl_username="
@@ -31,63 +34,13 @@ _MAILBOX_COMMAND = re.compile(
 )
 _MAILBOX_PIPES = ("dovecot", "cyrus", "maildrop", "procmail")
 
-_OF_MESSAGE = (
-    *("sender non-delivery", "sender delivery", "postmaster non-delivery", "replace:", "filter:", "warning:"),
-    *("prepend", "redirect:", "info:", "hold:", "host ", "lost connection", "conversation with", "Cannot start TLS"),
-    *(
-        "enabling PIX",
-        "disabling",
-        "skipped,",
-        "resent-message-id=",
-        "discard:",
-        "bcc",
-        "milter",
-        "timeout",
-        "connect ",
-    ),
-    *("TLS ", "Server certificate", "SASL", "sasl", "delivery", "strip:", "ignore:", "dunno"),
+_WITHOUT_FIGURE = (
+    *("bcc", "connect ", "conversation with", "delivery", "disabling", "discard:", "dunno", "enabling PIX", "filter:"),
+    *("hold:", "host ", "ignore:", "info:", "lost connection", "milter", "postmaster non-delivery", "prepend"),
+    *("redirect:", "replace:", "resent-message-id=", "sasl", "SASL", "sender delivery", "sender non-delivery"),
+    *("Server certificate", "Cannot start TLS", "skipped,", "strip:", "timeout", "TLS ", "warning:"),
 )
-"""Beginnings of lines about a message that no figure needs."""
-
-_OTHER = (
-    *("connect ", "disconnect ", "lost connection", "timeout ", "Anonymous TLS", "Trusted TLS", "Untrusted TLS"),
-    *("Verified TLS", "setting up TLS", "warning:", "statistics:", "NOQUEUE:", "hostname ", "daemon started", "reload"),
-    *(
-        "terminating",
-        "using ",
-        "SSL_",
-        "TLS ",
-        "improper command",
-        "too many errors",
-        "table ",
-        "refreshing",
-        "starting",
-    ),
-    *(
-        "stopping",
-        "fatal:",
-        "error:",
-        "panic:",
-        "info:",
-        "initializing",
-        "postfix",
-        "Postfix",
-        "proxy-",
-        "SMTP",
-        "host ",
-    ),
-    *("conversation ", "certificate ", "looking for", "scan:", "cache ", "mynetworks", "open ", "close ", "rewrite"),
-    *("message repeated", "Host offered", "CLIENT wants", "send attr", "read attr", "discarding", "to=<postmaster"),
-)
-"""Beginnings of lines about no message."""
-
-_FREE = frozenset(
-    (
-        *("anvil", "dnsblog", "master", "postfix-script", "postlog", "postlogd", "postscreen", "postsuper", "scache"),
-        *("tlsmgr", "tlsproxy", "verify"),
-    )
-)
-"""Daemons whose lines count no mail."""
+"""Beginnings of lines about a message that hold no figure."""
 
 
 class _Delivery(NamedTuple):
@@ -134,13 +87,10 @@ class PostfixLog:
 
     def line(self, when: int, host: str, daemon: str, text: str) -> bool:
         """Take a line of a daemon on a host; return False if it is unknown."""
-        if daemon in _FREE:
+        queue_id, _, rest = text.partition(": ")
+        if not _QUEUE_ID.fullmatch(queue_id.rstrip(":")):  # figures are in lines about messages
+            self._traffic.counts["rejected"] += text.startswith(("NOQUEUE: reject:", "NOQUEUE: milter-reject:"))
             return True
-        queue_id, colon, rest = text.partition(": ")
-        if not colon or not queue_id.isalnum():
-            if text.startswith("NOQUEUE"):
-                self._traffic.counts["rejected"] += ": reject" in text
-            return text.startswith(_OTHER)
         key = (host, queue_id)
         if rest.startswith("to=<"):
             return self._to(key, when, daemon, rest)
@@ -157,9 +107,7 @@ class PostfixLog:
             if daemon == "cleanup":  # the whole message; smtpd rejects one recipient
                 self._drop(key)
         else:
-            return queue_id == "NOQUEUE" or rest.startswith(_OF_MESSAGE) or text.startswith(_OTHER)
-        if queue_id == "NOQUEUE":
-            self._drop(key)
+            return rest.startswith(_WITHOUT_FIGURE)
         return True
 
     def _begin(self, key: tuple[str, str], when: int, rest: str) -> None:

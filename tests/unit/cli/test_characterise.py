@@ -23,7 +23,7 @@ def log(tmp_path: Path) -> MailLog:
     log.days(users=12, days=2, sent=4, from_outside=6, rate=lambda _: 1)
     for at in (BEGIN, BEGIN + timedelta(days=2, seconds=-1)):
         log.line(at, "mx1", "postfix/master[1]", "daemon started")
-    log.line(BEGIN, "mx1", "postfix/qmgr[1]", "4A01: from=<user1@zuckertuete.te")
+    log.line(BEGIN, "mx1", "postfix/qmgr[1]", "4A0111: from=<user1@zuckertuete.te")
     (tmp_path / "mail.log").write_text(iso(log.ordered()))
     return log
 
