@@ -53,6 +53,9 @@ HEARTBEAT_S = 1.0
 MISSES = 5
 """The number of heartbeats in a row that an engine may miss before it counts as lost."""
 
+LOG_ON_MISSES = 60
+"""As many before the common start: engines that share a core are silent for seconds while thousands log on."""
+
 READY_LIMIT_S = 300.0
 """The time limit for a member to become ready: an engine first makes the contents of its messages."""
 
@@ -376,7 +379,7 @@ class Coordinator:
                 elif Over in member.reached or (member.snapshot and member.snapshot.phase == "over"):
                     gone = quiet_s > CLOSE_LIMIT_S
                 else:
-                    gone = member.misses > self._misses
+                    gone = member.misses > (self._misses if self.start_ns else max(self._misses, LOG_ON_MISSES))
                 if gone:
                     self._lose(member, f"sent nothing for {quiet_s:.0f} s")
                     member.channel.kill()

@@ -187,12 +187,16 @@ def test_counts_of_a_lost_engine_are_kept(tmp_path: Path) -> None:
     assert [each.done for each in done.snapshots] == sorted(each.done for each in done.snapshots)
 
 
-def test_an_engine_that_waits_for_others_may_be_silent(tmp_path: Path) -> None:
-    """Until all are ready, silence is no sign of death."""
-    calm = "snapshot('over'); " + ON + FINISHED + "snapshot('over')" + DRAINED
+@pytest.mark.parametrize("before", ["", READY + "hear('log on'); "])
+def test_an_engine_may_be_silent_before_the_start(tmp_path: Path, before: str) -> None:
+    """Until all are ready, silence is no sign of death; while they log on, it may last for a minute."""
+    calm = "snapshot('log-on'); " + ON + FINISHED + "snapshot('over')" + DRAINED
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    done = Conducted(tmp_path, calm, f"snapshot('over'); open({str(gate)!r}).read(1); " + calm, heartbeat_s=0.01)
+    silent = (
+        f"{before}open({str(gate)!r}).read(1); " + ON.removeprefix(before) + FINISHED + "snapshot('over')" + DRAINED
+    )
+    done = Conducted(tmp_path, calm, silent, heartbeat_s=0.01)
     with gate.open("r+b", buffering=0) as opened:  # for both, so that neither waits for the other end
 
         def beat(snapshot: LiveSnapshot) -> None:
