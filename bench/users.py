@@ -215,5 +215,5 @@ MANY = Part(
     measure_on_all,
     {"Many connected users in real time, `loadsim run` on the null server, all on the same CPUs": tables.many},
     smallest=ENGINES.smallest,
-    full=[Load(50_000, "8h", 600, engines=6, pin=PIN)],
+    full=[Load(100_000, "8h", 600, engines=11)],
 )
