@@ -196,7 +196,7 @@ def analyse(
     are in seconds from the common start. Raises `LogError` and other `ConfigError`.
     """
     from loadsim.analysis.summary import summarise
-    from loadsim.scenario.profile import weights_of
+    from loadsim.scenario.weights import weights_of
 
     if begin_s is not None and begin_s < 0:
         raise ConfigError(f"begin_s: expected a number of at least 0, found {begin_s}")

@@ -142,7 +142,7 @@ def _missed(result: Result, ended_early: bool) -> Finding:
 
 
 def default_weights() -> Mapping[str, float]:
-    from loadsim.scenario.profile import load_weights  # for old logs and stress runs only
+    from loadsim.scenario.weights import load_weights  # for old logs and stress runs only
 
     return load_weights()
 

@@ -108,7 +108,7 @@ def run_answer(args: argparse.Namespace) -> int:
     with junit_file(args.junit, "log answer") as write_junit, shown_work("Computing the summary"):
         weights = None
         if args.weights:
-            from loadsim.scenario.profile import weights_of  # only with the option
+            from loadsim.scenario.weights import weights_of  # only with the option
 
             name = str(args.weights)
             weights = weights_of(read_yaml(read_text(args.weights, name), name), name)

@@ -21,6 +21,9 @@ ANSWER = "r"
 INITIAL = "i"
 """The first letter of ids in the start state."""
 
+OUTSIDE_DOMAIN = "outside.test"
+"""The domain of outside senders' addresses, which no server delivers to (RFC 2606 section 2)."""
+
 INITIAL_RUN = "initial"
 """The run named in start-state messages, which outlast runs."""
 
@@ -113,9 +116,14 @@ class MessageTag(NamedTuple):
 
 
 def vouched(tag: MessageTag, sender: str, message_id: str, domain: str) -> bool:
-    """Return whether From and Message-ID are those that loadsim would give a message with this tag in this domain."""
+    """Return whether From and Message-ID are those that loadsim would give a message with this tag in this domain.
+
+    Outside senders have a domain of their own, but their Message-IDs are in the scenario's.
+    """
     expected = f"<{tag.id}.{tag.run}@{domain}>"
-    return sender.rpartition("@")[2].lower() == domain and message_id.strip().lower() == expected.lower()
+    return (
+        sender.rpartition("@")[2].lower() in (domain, OUTSIDE_DOMAIN) and message_id.strip().lower() == expected.lower()
+    )
 
 
 _OWN_ID = re.compile(r"<(?:[nc]\d+\.\d+|[ri][a-z2-7]{16})\.([A-Za-z0-9-]+)@([^@<>\s]+)>")

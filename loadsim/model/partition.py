@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -31,6 +31,10 @@ class Assignment:
     step: int
     begin: int
     end: int
+
+    def with_senders(self, senders: int) -> Assignment:
+        """Return the assignment with the outside senders in the same places, of so many who follow all users."""
+        return replace(self, users=self.users + senders)
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks()))

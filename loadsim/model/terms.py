@@ -31,10 +31,13 @@ LOGON, LOGOFF = "LOGON", "LOGOFF"
 WITHOUT_WINDOW = (LOGON, LOGOFF)
 """Tasks that are naturally due before or after the window, so they are reported without a window or rate."""
 
-UNSCORED = (LOGON, "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", LOGOFF)
+INJECT = "INJECT"
+"""The task of outside senders: they submit a message. It counts among the tasks of the first group's driver."""
+
+UNSCORED = (LOGON, "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", INJECT, LOGOFF)
 """Tasks that have no weight unless the scenario gives them one."""
 
-SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD"))
+SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", INJECT))
 """Tasks that submit mail."""
 
 SERVICES = ("imap", "smtp", "mapi")

@@ -12,7 +12,6 @@ from loadsim.model.terms import UNSCORED
 from loadsim.scenario.accounts import AccountsSection, Domain
 from loadsim.scenario.limits import Limits
 from loadsim.scenario.mailboxes import PROFILES, MailboxSection
-from loadsim.scenario.profile import TASKS, load_weights, read_weights
 from loadsim.scenario.sections import (
     AbortOn,
     Client,
@@ -25,6 +24,7 @@ from loadsim.scenario.sections import (
     RunSection,
 )
 from loadsim.scenario.server import Server
+from loadsim.scenario.weights import TASKS, load_weights, read_weights
 
 EMBEDDED: Literal["embedded"] = "embedded"
 

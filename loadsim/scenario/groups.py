@@ -11,7 +11,7 @@ from loadsim.documents.schema import with_nearest
 from loadsim.documents.typed import show
 from loadsim.documents.yaml_reader import Origin, Problems, as_absolute, expected_file, known, locate
 from loadsim.model.mail_program import MailProgram, driver_name, load_program
-from loadsim.scenario.profile import Profile, load_profile
+from loadsim.scenario.profile import AnyProfile, Profile, SenderProfile, load_any_profile
 from loadsim.scenario.run_times import seconds
 from loadsim.scenario.sections import Client, GroupSection, ListsSection
 from loadsim.scenario.server import Server
@@ -49,16 +49,27 @@ class Group:
         return driver_name(self.protocol, self.program, self.companions)
 
 
-def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Group:
+@dataclass(frozen=True, slots=True)
+class SenderGroup:
+    """Outside senders of one profile: `users` of them, who have no mailbox, driver or mail program."""
+
+    profile: SenderProfile
+    users: int
+    reference: str
+
+
+def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Group | SenderGroup:
     problems, programs = Problems(), []
     with problems:
         reference = _reference("profile", shape.profile, at, origin, directory)
-        profile = load_profile(shape.profile, directory)
+        profile = load_any_profile(shape.profile, directory)
     for stated in shape.program:
         with problems:
             program_reference = _reference("program", stated, at, origin, directory)
             programs.append((load_program(stated, directory), program_reference))
     problems.check()
+    if isinstance(profile, SenderProfile):
+        return _sender_group(shape, profile, reference, at, origin)
     return Group(
         profile=profile,
         users=shape.users,
@@ -68,6 +79,30 @@ def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) ->
         companions=tuple(program for program, _ in programs[1:]),
         program_references=tuple(program_reference for _, program_reference in programs),
     )
+
+
+def _sender_group(shape: GroupSection, profile: SenderProfile, reference: str, at: int, origin: Origin) -> SenderGroup:
+    usual = GroupSection(shape.profile, shape.users)
+    for key in ("protocol", "program"):
+        if getattr(shape, key) != getattr(usual, key):
+            found = f"one for senders of profile {profile.name}, who have no mailbox"
+            raise origin.error_saying(("topology", at, key), "none", found)
+    return SenderGroup(profile, shape.users, reference)
+
+
+def users_and_senders(
+    groups: Sequence[Group | SenderGroup], origin: Origin
+) -> tuple[tuple[Group, ...], tuple[SenderGroup, ...]]:
+    """Divide a topology into users with mailboxes and outside senders, who come last."""
+    users = tuple(group for group in groups if isinstance(group, Group))
+    senders = tuple(group for group in groups if isinstance(group, SenderGroup))
+    first = next((at for at, group in enumerate(groups) if isinstance(group, SenderGroup)), len(groups))
+    if not users:
+        raise origin.error_saying(("topology",), "users with mailboxes", "only senders from outside")
+    if first < len(users):
+        found = f"profile {groups[first].profile.name}, which has none, before others"
+        raise origin.error_saying(("topology", first, "profile"), "a profile of users with mailboxes", found)
+    return users, senders
 
 
 def _reference(key: str, reference: str, at: int, origin: Origin, directory: Path) -> str:
@@ -108,14 +143,16 @@ def with_connection(server: Server | Literal["embedded"], topology: Sequence[Gro
     return replace(server, smtp=replace(smtp, connection=ways.pop()))
 
 
-def check_profiles(topology: Sequence[Group], origin: Origin) -> None:
-    """Check that no two profiles share a name, and that all have the same lengths of day and night."""
+def check_profiles(topology: Sequence[Group], outside: Sequence[SenderGroup], origin: Origin) -> None:
+    """Check that no two profiles share a name, and that all users' have the same lengths of day and night."""
     first = topology[0].profile
-    named: dict[str, Profile] = {}
+    named: dict[str, AnyProfile] = {}
+    profiles: list[AnyProfile] = [group.profile for group in topology]
+    for at, profile in enumerate([*profiles, *(group.profile for group in outside)]):
+        if named.setdefault(profile.name, profile) != profile:
+            raise origin.error(("topology", at, "profile"), "a name for each profile", profile.name)
     for at, group in enumerate(topology):
         key = ("topology", at, "profile")
-        if named.setdefault(group.profile.name, group.profile) != group.profile:
-            raise origin.error(key, "a name for each profile", group.profile.name)
         for time in ("day", "night"):
             own_s, first_s = (getattr(profile, f"{time}_s") for profile in (group.profile, first))
             if own_s != first_s:

@@ -148,13 +148,16 @@ def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:
 def resized(scenario: Scenario, users: int, most: int, sections: Sequence[str] = ("lists", "mailbox")) -> list[str]:
     """Return the settings for a different number of users, in groups with the scenario's proportions.
 
+    Outside senders are scaled likewise.
+
     Lists and mailboxes are those for the `most` users, so a server needs one set of lists, and mailboxes are filled
     once. If the scenario states a population, it is kept.
     """
-    sizes = [group.users for group in scenario.topology]
+    sizes, total = [group.users for group in scenario.topology], scenario.users
+    senders = [max(1, round(group.users * users / total)) for group in scenario.outside]
     stated = {"lists": scenario.lists.population, "mailbox": scenario.mailbox.population}
     return [
-        *(f"topology.{at}.users={size}" for at, size in enumerate(shared(users, sizes))),
+        *(f"topology.{at}.users={size}" for at, size in enumerate((*shared(users, sizes), *senders))),
         *(f"{section}.population={most}" for section in sections if stated[section] is None),
     ]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -22,24 +21,14 @@ from loadsim.documents.schema import (
     Text,
     with_nearest,
 )
-from loadsim.documents.typed import Reads, Wrong, mismatch, mismatches, show, strict
-from loadsim.documents.yaml_reader import (
-    Origin,
-    expected_file,
-    known,
-    locate,
-    located,
-    merge,
-    parse,
-    read_document,
-    shipped,
-)
-from loadsim.errors import MOST_SHOWN
+from loadsim.documents.typed import Reads, mismatch, show, strict
+from loadsim.documents.yaml_reader import Origin, expected_file, known, locate, located, merge, parse, read_document
+from loadsim.errors import ConfigError
 from loadsim.files import real_path
-from loadsim.model.ports import ALL_TASKS, SearchKey
-from loadsim.model.records import SPANS
+from loadsim.model.ports import SearchKey
 from loadsim.scenario.distribution import CountDistribution, DurationDistribution, SizeDistribution
 from loadsim.scenario.mailboxes import MessageSizes
+from loadsim.scenario.weights import expected_plugin_task, may_name_plugin_task, read_weights
 
 KINDS = ("ups1K", "ups2K", "ups4K", "ups10Kat", "upsBMobj", "upsWDatt", "upsXLatt", "upsXLobj")
 """The message kinds in the order of Compaq 1997, Table 1, which draws follow."""
@@ -48,25 +37,6 @@ SEARCH_KEYS = tuple(key.name.lower() for key in SearchKey)
 
 OUTCOMES = ("reply", "reply_all", "forward", "move", "copy", "delete", "nothing")
 """The outcomes of reading a message in the order of the tables, which draws follow."""
-
-
-_PLUGIN_TASK = re.compile(r"[A-Z][A-Z0-9]*(?: [A-Z0-9]+)*")
-_LONGEST_NAME = 32
-
-
-def may_name_plugin_task(name: object) -> bool:
-    """Return True for a name that a plug-in's task may have; the names of loadsim's tasks and spans are taken."""
-    return (
-        isinstance(name, str)
-        and len(name) <= _LONGEST_NAME
-        and _PLUGIN_TASK.fullmatch(name) is not None
-        and name not in (*ALL_TASKS, *SPANS)
-    )
-
-
-def expected_plugin_task() -> str:
-    """Describe, for errors, the names that a plug-in's task may have."""
-    return f"words of A-Z and 0-9 (at most {_LONGEST_NAME} characters) that do not name a task of loadsim"
 
 
 # --- the sections of a profile ----------------------------------------------------------------------------------
@@ -228,12 +198,18 @@ class Calculated:
     """Mean number of recipients of a message."""
 
 
-TASKS = "tasks"
-"""The word for task names in errors."""
-
-
 def _weights_of_kinds(value: object) -> dict[str, float]:
     return _some_of(read_weights(value, "message kinds", KINDS), KINDS)
+
+
+MessageKinds = Annotated[dict[str, float], Reads(_weights_of_kinds, "mapping")]
+
+
+def _check_messages(kinds: dict[str, float] | None, sizes: MessageSizes | None) -> None:
+    if kinds is None and sizes is None:
+        raise mismatch("messages or message_sizes", "neither", at=("messages",))
+    if kinds is not None and sizes is not None:
+        raise mismatch("either messages or message_sizes", "both", at=("message_sizes",))
 
 
 def _some_of(weights: dict[str, float], names: Sequence[str]) -> dict[str, float]:
@@ -274,7 +250,7 @@ class Profile:
     """Outcomes of reading a new message, which are exclusive."""
     after_browsing: Outcomes = field(default_factory=Outcomes)
     """Outcomes of reading an old message, likewise exclusive."""
-    messages: Annotated[dict[str, float], Reads(_weights_of_kinds, "mapping")] | None = None
+    messages: MessageKinds | None = None
     """Weights of the kinds of messages: texts of 1, 2, 4 KiB (`ups1K`, `ups2K`, `ups4K`), or of 1 KiB with an
     attachment of 10 KiB (`ups10Kat`), of Word or Excel (`upsWDatt`, `upsXLatt`), an embedded bitmap or Excel object
     (`upsBMobj`, `upsXLobj`); this or `message_sizes`."""
@@ -293,16 +269,63 @@ class Profile:
     """Published load, which `loadsim plan` compares with its own."""
 
     def __post_init__(self) -> None:
-        if self.messages is None and self.message_sizes is None:
-            raise mismatch("messages or message_sizes", "neither", at=("messages",))
-        if self.messages is not None and self.message_sizes is not None:
-            raise mismatch("either messages or message_sizes", "both", at=("message_sizes",))
+        _check_messages(self.messages, self.message_sizes)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class OutsideMail:
+    per_day: Amount
+    """New messages per day of the users' profiles."""
+    recipients: Positive = 1
+    """Number of random recipients."""
+    list_chance: Share = 0.0
+    """Share of messages to which a distribution list is added."""
+
+
+def _no_mailbox(value: object) -> bool:
+    if value is not False:
+        raise mismatch("no; users with a mailbox do not state it")
+    return False
+
+
+@strict
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderProfile:
+    """A kind of outside sender: they have no mailbox on the server, and only send new mail."""
+
+    name: Text
+    """Name of these senders in results."""
+    mailbox: Annotated[bool, Reads(_no_mailbox, "no")]
+    """Marks the profile of senders without a mailbox."""
+    new_mail: OutsideMail
+    """New messages."""
+    unknown_recipients: Share = 0.0
+    """Share of messages to an address that does not exist."""
+    messages: MessageKinds | None = None
+    """Weights of the kinds of messages, as for users; this or `message_sizes`."""
+    message_sizes: MessageSizes | None = None
+    """Sizes of messages, as for users; this or `messages`."""
+
+    def __post_init__(self) -> None:
+        _check_messages(self.messages, self.message_sizes)
 
 
 # --- files ------------------------------------------------------------------------------------------------------
 
 
+AnyProfile = Profile | SenderProfile
+
+
 def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
+    """Read a profile as `load_any_profile` does. Raises `ConfigError` for that of outside senders, too."""
+    profile = load_any_profile(reference, relative_to)
+    if isinstance(profile, SenderProfile):
+        raise ConfigError(f"profile {reference}: expected users with mailboxes, found mailbox: no")
+    return profile
+
+
+def load_any_profile(reference: str, relative_to: Path | None = None) -> AnyProfile:
     """Read a profile from its shipped name (`loadsim-5.5/medium`), or from a path relative to `relative_to`.
 
     Raises a one-line `ConfigError`.
@@ -312,17 +335,17 @@ def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
 
 
 @cache
-def _shipped(path: Path, name: str) -> Profile:
+def _shipped(path: Path, name: str) -> AnyProfile:
     """Read a shipped profile once; it does not change while a program is running."""
     return _load(path, name, ())[0]
 
 
-def _load(path: Path, name: str, above: tuple[Path, ...]) -> tuple[Profile, dict[str, Any]]:
+def _load(path: Path, name: str, above: tuple[Path, ...]) -> tuple[AnyProfile, dict[str, Any]]:
     """Read a file and its base (`from`); return the profile, and the merged document for profiles based on it."""
     document, origin = read_document(path, name)
     if "from" in document:
         document = _override(_base(document.pop("from"), origin, path, above), document)
-    return parse(Profile, document, origin), document
+    return parse(SenderProfile if "mailbox" in document else Profile, document, origin), document
 
 
 def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
@@ -347,44 +370,3 @@ def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
             kept[row] = {key: value for key, value in kept[row].items() if key != "nothing"}
     merged: dict[str, Any] = merge(kept, over)
     return merged
-
-
-@cache
-def load_weights() -> Mapping[str, float]:
-    """Return this project's own weights for scored tasks (`profiles/weights.yaml`)."""
-    document, _ = read_document(shipped("profiles") / "weights.yaml", "profiles/weights.yaml")
-    return read_weights(document["weights"], TASKS, ALL_TASKS)
-
-
-def read_weights(value: object, what: str, names: Collection[str]) -> dict[str, float]:
-    """Read a mapping from `names` to weights; errors call the names `what`.
-
-    Among `TASKS`, names that plug-ins' tasks may have are also valid.
-    """
-    if not isinstance(value, dict):
-        raise mismatch("a mapping")
-    mistakes = list[Wrong]()
-    for name, weight in value.items():
-        of_plugin = what == TASKS and may_name_plugin_task(name)
-        if name not in names and not of_plugin:
-            shown = with_nearest(name, names) if len(mistakes) < MOST_SHOWN else show(name)  # a slow search
-            mistakes.append(mismatch(f"one of the {what} {', '.join(names)}", shown, at=(str(name),)))
-        elif isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
-            mistakes.append(mismatch("a weight of at least 0", show(weight), at=(name,)))
-        elif weight and not 1e-9 <= weight <= 1e9:  # beyond these, sums of products lose digits or overflow
-            mistakes.append(mismatch("a weight of 0, or from 1e-9 to 1e9", show(weight), at=(name,)))
-    if mistakes:
-        raise mismatches(mistakes)
-    return {name: float(weight) for name, weight in value.items()}
-
-
-def weights_of(document: object, name: str) -> dict[str, float]:
-    """Read a document that maps tasks to weights. Raises `ConfigError`, which calls the document `name`."""
-    weights: dict[str, float] = parse(Annotated[Any, Reads(_some_weights)], document, Origin(name))
-    return weights
-
-
-def _some_weights(value: object) -> dict[str, float]:
-    if not isinstance(value, dict) or not value:
-        raise mismatch("a mapping of tasks to weights", "an empty one" if value == {} else None)
-    return read_weights(value, TASKS, sorted(ALL_TASKS))

@@ -18,8 +18,9 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import length
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
+from loadsim.model.message_tag import OUTSIDE_DOMAIN
 from loadsim.model.ports import Account, FolderSettings, Services
-from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED, OutageCause
+from loadsim.model.terms import INJECT, MOST_USERS, STRESS, UNSCORED, OutageCause
 from loadsim.plugins import origin
 from loadsim.scenario.accounts import (
     MASK,
@@ -42,19 +43,21 @@ from loadsim.scenario.criteria import (
 from loadsim.scenario.document import EMBEDDED, ScenarioDocument
 from loadsim.scenario.groups import (
     Group,
+    SenderGroup,
     check_profiles,
     check_programs,
     read_group,
     resolve_lists,
+    users_and_senders,
     with_connection,
     with_submission,
 )
 from loadsim.scenario.limits import Limits
 from loadsim.scenario.mailboxes import DEEPEST, PROFILES, MailboxSection, levels
-from loadsim.scenario.profile import load_weights
 from loadsim.scenario.run_times import RunTimes, resolve_run, seconds
 from loadsim.scenario.sections import AbortOn, Client, ListsSection, Losses, Outage
 from loadsim.scenario.server import Server, insecure, resolve_server, server_document
+from loadsim.scenario.weights import load_weights
 
 # --- the scenario -----------------------------------------------------------------------------------------------
 
@@ -83,6 +86,8 @@ class Scenario:
     allow_hosts: tuple[str, ...]
     monitors: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     outage: Outage | None = None
+    outside: tuple[SenderGroup, ...] = ()
+    """The groups of outside senders, whose numbers follow the users'."""
     audit: bool | None = None
     audit_allow: tuple[str, ...] = ()
     exposed: tuple[Finding, ...] = field(default=(), compare=False)
@@ -103,7 +108,8 @@ class Scenario:
     @property
     def lacks_lists(self) -> bool:
         """True if users would send to distribution lists, but there are none."""
-        return self.lists.count == 0 and any(group.profile.new_mail.list_chance > 0 for group in self.topology)
+        groups: tuple[Group | SenderGroup, ...] = (*self.topology, *self.outside)
+        return self.lists.count == 0 and any(group.profile.new_mail.list_chance > 0 for group in groups)
 
     @property
     def log_on(self) -> str | None:
@@ -112,7 +118,13 @@ class Scenario:
 
     @property
     def users(self) -> int:
+        """The number of users, who have mailboxes."""
         return sum(group.users for group in self.topology)
+
+    @property
+    def senders(self) -> int:
+        """The number of outside senders."""
+        return sum(group.users for group in self.outside)
 
     @property
     def duration_s(self) -> float:
@@ -181,6 +193,10 @@ class Scenario:
         """Return the account of user `index` (from 1)."""
         return self.accounts.account(index, self.domain)
 
+    def sender_account(self, number: int) -> Account:
+        """Return what stands for the account of an outside sender: an address, without a password."""
+        return Account(number, "", f"sender{number - self.users}@{OUTSIDE_DOMAIN}", "")
+
     def digest(self) -> str:
         """Return the SHA-256 of everything that determines the load: users, profiles, lists, length of the day, seeds.
 
@@ -211,6 +227,10 @@ class Scenario:
             "ignored_capabilities": sorted(imap.ignored) if imap else [],
             "log_on": self.log_on,
         }
+        if self.outside:
+            load["outside"] = [
+                {"profile": _without(asdict(group.profile), "name"), "users": group.users} for group in self.outside
+            ]
         if self.run.ramp_shape:
             load["ramp_shape"] = self.run.ramp_shape
         if self.outage is not None:
@@ -260,7 +280,8 @@ def _document(scenario: Scenario) -> dict[str, Any]:
                 "program": list(group.program_references) if group.companions else group.program_references[0],
             }
             for group in scenario.topology
-        ],
+        ]
+        + [{"profile": group.reference, "users": group.users} for group in scenario.outside],
         **({"mailbox": scenario.mailbox.document()} if scenario.mailbox != PROFILES else {}),
         "lists": asdict(scenario.lists),
         "run": {
@@ -322,10 +343,11 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
 
 
 def _server_and_groups(
-    document: ScenarioDocument, users: int, origin: Origin, directory: Path
-) -> tuple[Server | Literal["embedded"], tuple[Group, ...]]:
+    document: ScenarioDocument, origin: Origin, directory: Path
+) -> tuple[Server | Literal["embedded"], tuple[Group, ...], tuple[SenderGroup, ...]]:
     """Check the sections that need no profile, and read profiles and programs. Raises `ConfigError` with all errors."""
-    problems, groups = Problems(), []
+    problems, groups = Problems(), list[Group | SenderGroup]()
+    users = sum(group.users for group in document.topology)
     with problems:
         if users > MOST_USERS:
             most = max(range(len(document.topology)), key=lambda at: document.topology[at].users)
@@ -344,18 +366,21 @@ def _server_and_groups(
         with problems:
             groups.append(read_group(group, at, origin, directory))
     problems.check()
-    return server, tuple(groups)
+    return server, *users_and_senders(groups, origin)
 
 
 def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: bool) -> Scenario:
     """Read the files that the document refers to, fill in defaults, and check that its parts fit together."""
-    users = sum(group.users for group in document.topology)
-    server, topology = _server_and_groups(document, users, origin, path.parent)
+    server, topology, outside = _server_and_groups(document, origin, path.parent)
+    users = sum(group.users for group in topology)
 
     # Check the sections that depend on the profiles.
     problems = Problems()
     with problems:
-        check_profiles(topology, origin)
+        check_profiles(topology, outside, origin)
+    with problems:
+        if outside and document.domain.lower() == OUTSIDE_DOMAIN:
+            raise origin.error(("domain",), "a domain other than that of outside senders", document.domain)
     with problems:
         check_programs(topology, origin)
     _check_weights(document.weights, topology, origin, problems)
@@ -367,7 +392,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
         run = resolve_run(document.run, users, topology[0].profile, origin)
         _check_outage(document.run.outage, run, origin)
     with problems:
-        criteria = _criteria(document, topology, origin)
+        criteria = _criteria(document, topology, outside, origin)
     problems.check()
 
     # Fetch passwords last, and only for a valid scenario.
@@ -396,6 +421,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
         allow_hosts=document.allow_hosts,
         monitors=document.monitors,
         outage=document.run.outage,
+        outside=outside,
         audit=document.run.audit,
         audit_allow=document.run.audit_allow,
         exposed=exposed_passwords(document.accounts, origin, path.parent),
@@ -446,8 +472,10 @@ def _check_outage(outage: Outage | None, run: RunTimes, origin: Origin) -> None:
         raise origin.error_saying(("run", "outage", "at"), expected, length(outage.at_s))
 
 
-def _criteria(document: ScenarioDocument, topology: Sequence[Group], origin: Origin) -> Criteria:
-    planned: dict[str, set[str]] = {}
+def _criteria(
+    document: ScenarioDocument, topology: Sequence[Group], outside: Sequence[SenderGroup], origin: Origin
+) -> Criteria:
+    planned: dict[str, set[str]] = {topology[0].driver_name: {INJECT} if outside else set()}
     for group in topology:
         planned.setdefault(group.driver_name, set()).update(planned_tasks(group.profile))
     stress, outage = document.run.mode == STRESS, document.run.outage is not None

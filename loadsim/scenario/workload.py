@@ -23,8 +23,8 @@ from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Sear
 from loadsim.scenario.day_shape import DayShape
 from loadsim.scenario.distribution import Distribution
 from loadsim.scenario.mailboxes import PROFILES, folder_names
-from loadsim.scenario.population import Population
-from loadsim.scenario.profile import Outcomes, Profile
+from loadsim.scenario.population import Population, group_index
+from loadsim.scenario.profile import AnyProfile, Outcomes, Profile, SenderProfile
 from loadsim.scenario.scenario import Scenario
 
 NEW_MAIL = "new mail"
@@ -142,13 +142,17 @@ class Initial(NamedTuple):
 
 
 class Workload:
-    """The plans of a scenario's users. The same scenario gives the same plans everywhere."""
+    """The plans of a scenario's users and outside senders. The same scenario gives the same plans everywhere.
+
+    The `senders` are numbered after the users, whose plans do not depend on them.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
         if scenario.users < 2:
             raise ConfigError(f"{scenario.name}: topology: expected at least 2 users (mail needs two), found 1")
         self.scenario = scenario
         self.population = Population(scenario)
+        self.senders = range(scenario.users + 1, scenario.users + scenario.senders + 1)
         self.seed = scenario.run.seed
         self.duration_us = round(scenario.duration_s * 1e6)
         self.compression = scenario.compression
@@ -164,24 +168,37 @@ class Workload:
         """Check that no user's plan is too long. Raises `ConfigError`."""
         run = self.scenario.run
         active_s = self.scenario.duration_s * run.day_length_s / (run.day_length_s + run.night_length_s)
-        for group in self.scenario.topology:
-            expected = sum(self._rates_per_s[id(group.profile)].values()) * active_s
+        for profile in self._profiles:
+            expected = sum(self._rates_per_s[id(profile)].values()) * active_s
             if not expected <= MOST_ACTIVITIES:
-                where = f"{self.scenario.name}: profile {group.profile.name}"
+                where = f"{self.scenario.name}: profile {profile.name}"
                 wanted = f"at most {MOST_ACTIVITIES:,} activities of a user in the run"
                 raise ConfigError(f"{where}: expected {wanted}, found {expected:.3g}")
 
+    @property
+    def _profiles(self) -> list[AnyProfile]:
+        scenario = self.scenario
+        return [*(group.profile for group in scenario.topology), *(group.profile for group in scenario.outside)]
+
     @cached_property
     def _kinds(self) -> dict[int, tuple[tuple[str, ...], tuple[float, ...]]]:
-        profiles = {id(group.profile): group.profile for group in self.scenario.topology}
         return {
-            key: (tuple(profile.messages), tuple(accumulate(profile.messages.values())))
-            for key, profile in profiles.items()
+            id(profile): (tuple(profile.messages), tuple(accumulate(profile.messages.values())))
+            for profile in self._profiles
             if profile.messages is not None
         }
 
     def profile(self, user: int) -> Profile:
         return self.population.group(user).profile
+
+    def sender_profile(self, sender: int) -> SenderProfile:
+        """Return the profile of an outside sender."""
+        groups = self.scenario.outside
+        return groups[group_index(sender - len(self.population), [group.users for group in groups])].profile
+
+    def any_profile(self, number: int) -> AnyProfile:
+        """Return the profile of a user or an outside sender."""
+        return self.sender_profile(number) if number in self.senders else self.profile(number)
 
     @cached_property
     def _rates_per_s(self) -> dict[int, dict[str, float]]:
@@ -199,15 +216,18 @@ class Workload:
                 **{name: task.per_day for name, task in profile.tasks.items()},
             }
             rates[id(profile)] = {kind: times / day_s for kind, times in per_day.items() if times / day_s > 0}
+        for outside in self.scenario.outside:
+            per_s = outside.profile.new_mail.per_day / self.scenario.run.day_length_s
+            rates[id(outside.profile)] = {NEW_MAIL: per_s} if per_s > 0 else {}
         return rates
 
     def activities(self, user: int, *, endless: bool = False) -> UsersPlan:
-        """Return a user's activities in order of due time, until the end of the run or endlessly."""
+        """Return the activities of a user or outside sender by due time, until the end of the run or endlessly."""
         end_us = math.inf if endless else self.duration_us
-        rates_per_s = self._rates_per_s[id(self.profile(user))]
+        rates_per_s = self._rates_per_s[id(self.any_profile(user))]
         return UsersPlan(self.seed, user, rates_per_s, end_us, self._day_and_night_us, self._shape)
 
-    def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> tuple[str, int | None]:
+    def message_kind(self, user: int, profile: AnyProfile, stream: str, index: int | str) -> tuple[str, int | None]:
         """Draw the kind of a message; of a `SIZED` one, also the total size in bytes."""
         u = draw(self.seed, user, stream, index)
         if profile.message_sizes is not None:
@@ -215,17 +235,17 @@ class Workload:
         kinds, cumulative = self._kinds[id(profile)]
         return kinds[weighted(u, cumulative)], None
 
-    def addressing(self, user: int, profile: Profile, stream: str, index: int | str) -> Addressing:
+    def addressing(self, user: int, profile: AnyProfile, stream: str, index: int | str) -> Addressing:
         """Draw the recipients of a new message, or of a forward, which is addressed like one.
 
         Source: Compaq 1997, Table 1: random recipients per new message; add one distribution list.
         """
-        count = len(self.population)
-        wanted = min(profile.new_mail.recipients, count - 1)
+        others = len(self.population) - (user <= len(self.population))
+        wanted = min(profile.new_mail.recipients, others)
         chosen: list[int] = []
         attempt = 0
         while len(chosen) < wanted:
-            other = 1 + pick(draw(self.seed, user, stream + ".recipient", f"{index}/{attempt}"), count - 1)
+            other = 1 + pick(draw(self.seed, user, stream + ".recipient", f"{index}/{attempt}"), others)
             other += other >= user  # skip the sender
             attempt += 1
             if other not in chosen:
@@ -234,6 +254,12 @@ class Workload:
         on_list = len(lists) and draw(self.seed, user, stream + ".list", index) < profile.new_mail.list_chance
         which = pick(draw(self.seed, user, stream + ".which-list", index), len(lists)) if on_list else None
         return Addressing(tuple(chosen), which)
+
+    def unknown_recipient(self, sender: int, index: int) -> str | None:
+        """Return the address to which an outside sender's `index`th message goes, if it is one that does not exist."""
+        if not self.chance(sender, "unknown", index, self.sender_profile(sender).unknown_recipients):
+            return None
+        return f"unknown-{sender}-{index}@{self.population.address(1).rpartition('@')[2]}"
 
     def recipients(self, addressing: Addressing) -> set[int]:
         """Return all users who receive a message with this addressing, including the sender if they are on the list."""
@@ -336,8 +362,8 @@ class Workload:
         return other + (other >= user)
 
     def planned(self, user: int) -> Iterator[str]:
-        """Yield a line for each of a user's activities; for new messages, it includes the recipients."""
-        profile = self.profile(user)
+        """Yield a line for each activity of a user or outside sender; for new messages, it includes the recipients."""
+        profile = self.any_profile(user)
         for activity in self.activities(user):
             line = f"{activity.due_us} {activity.kind} {activity.number}"
             if activity.kind == NEW_MAIL:
@@ -345,10 +371,12 @@ class Workload:
                 kind, size_bytes = self.message_kind(user, profile, "new.kind", activity.number)
                 kind = kind if size_bytes is None else f"{kind} {size_bytes}"
                 line += f" {kind} {' '.join(map(str, to.users))} {to.list_index}"
+                if user in self.senders and (unknown := self.unknown_recipient(user, activity.number)):
+                    line += f" {unknown}"
             yield line
 
     def user_digest(self, user: int) -> bytes:
-        """Return the SHA-256 of a user's plan: activities, due times in microseconds, recipients, kinds."""
+        """Return the SHA-256 of the plan of a user or outside sender: the lines of `planned`."""
         digest = sha256()
         for line in self.planned(user):
             digest.update(line.encode() + b"\n")
@@ -380,8 +408,9 @@ def may_be_made(folder: str) -> bool:
 
 
 def plan_digest(workload: Workload) -> str:
-    """Return the SHA-256, in hexadecimal, of all users' digests in user order."""
-    return combine_digests([workload.user_digest(user) for user in range(1, len(workload.population) + 1)])
+    """Return the SHA-256, in hexadecimal, of the digests of all users and outside senders, in order."""
+    numbers = range(1, len(workload.population) + len(workload.senders) + 1)
+    return combine_digests([workload.user_digest(number) for number in numbers])
 
 
 def combine_digests(in_user_order: Sequence[bytes]) -> str:

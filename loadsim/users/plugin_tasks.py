@@ -18,8 +18,8 @@ from loadsim.model.draws import draw
 from loadsim.model.plugin_reports import CheckedObserver
 from loadsim.model.ports import INBOX, Session, Turn
 from loadsim.plugins import Plugin, names, plugin
-from loadsim.scenario.profile import expected_plugin_task, may_name_plugin_task
 from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.weights import expected_plugin_task, may_name_plugin_task
 from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Task
 

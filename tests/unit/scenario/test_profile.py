@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from loadsim.documents.yaml_reader import known, shipped
 from loadsim.errors import ConfigError
 from loadsim.scenario.distribution import Distribution
-from loadsim.scenario.profile import KINDS, OUTCOMES, Profile, load_profile, load_weights
+from loadsim.scenario.profile import KINDS, OUTCOMES, Profile, load_profile
+from loadsim.scenario.weights import load_weights
 
 Row = tuple[str, Any, Any, Any]
 
