@@ -183,6 +183,12 @@ class ServerRefused(TaskFailed):
 
     outcome = "refused"
 
+    @property
+    def is_of_recipient(self) -> bool:
+        """True if a recipient was refused for good: 550 to 559 after RCPT, or not in the server's address book."""
+        refused = self.kind.startswith("55") and self.kind.endswith(" RCPT")
+        return refused or self.kind == "unknown recipient ResolveNames"
+
 
 class InboxRenumbered(ServerRefused):
     """The references to the Inbox's messages are void; the user lists all messages again."""

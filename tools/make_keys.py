@@ -24,7 +24,7 @@ from loadsim.model.figures import Figures
 from loadsim.model.mail_program import MailProgram
 from loadsim.scenario.criteria import DEFAULT
 from loadsim.scenario.document import ScenarioDocument
-from loadsim.scenario.profile import Profile
+from loadsim.scenario.profile import Profile, SenderProfile
 from loadsim.scenario.run_times import seconds
 from loadsim.scenario.suite import SuiteDocument
 from loadsim.storage.scenario import StorageScenario
@@ -34,12 +34,13 @@ REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 PAGES: dict[type, str] = {
     ScenarioDocument: "scenario.md",
     Profile: "profiles.md",
+    SenderProfile: "profiles.md",
     MailProgram: "programs.md",
     SuiteDocument: "suite.md",
     Figures: "run-directory.md",
     StorageScenario: "storage.md",
 }
-"""The page with the keys of each class."""
+"""The page with the keys of each class; several on a page come in this order."""
 
 BEGIN, END = "<!-- Written by tools/make_keys.py: make reference -->\n", "<!-- end of the keys -->\n"
 
@@ -204,10 +205,13 @@ def _table(rows: list[Row]) -> str:
 
 
 def page_of(cls: type) -> str:
-    """Return a page of the reference with updated tables."""
+    """Return the page of a class with updated tables."""
     text = (REFERENCE / PAGES[cls]).read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table_of(cls)}\n{END}{rest.partition(END)[2]}"
+    begin = 0
+    for each in (each for each, page in PAGES.items() if page == PAGES[cls]):
+        begin, end = text.index(BEGIN, begin) + len(BEGIN), text.index(END, text.index(BEGIN, begin))
+        text = f"{text[:begin]}\n{table_of(each)}\n{text[end:]}"
+    return text
 
 
 def main() -> None:

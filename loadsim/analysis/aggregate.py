@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX_SPAN, WITH_KIND
-from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.model.terms import INJECT, WITHOUT_WINDOW, Window
 from loadsim.statistics.bins import Hits, bin_of, timed
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
@@ -88,7 +88,8 @@ class ByDriver:
             tasks = tasks.kept(in_window(tasks["scheduled_us"], self._window_s))
         if len(tasks):
             driver = self._drivers[protocol]
-            driver.users.add(tasks["user"])
+            if name != INJECT:
+                driver.users.add(tasks["user"])
             driver.tasks[task].add(tasks, self._window_s, self._forgiven)
 
     def closed(self) -> dict[str, DriverRecords]:

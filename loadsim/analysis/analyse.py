@@ -15,6 +15,7 @@ from loadsim.analysis.aggregate import ByDriver, read_tasks, windowed_hits
 from loadsim.analysis.completeness import (
     DownTime,
     last_sample_s,
+    outside,
     reported_at_least,
     sessions,
     users_had,
@@ -203,6 +204,7 @@ def _figures(
         per_client=per_client,
         probes=probes,
         recovery=None if tasks.recovery is None else tasks.recovery.figures(),
+        outside=outside(log),
         resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )
 

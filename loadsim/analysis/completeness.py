@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 
 from loadsim.analysis.recovery import Interruptions
-from loadsim.model.figures import Companions, Sessions
+from loadsim.model.figures import Companions, Outside, Sessions
 from loadsim.model.records import NO_SESSION
 from loadsim.model.terms import Window
 from loadsim.timinglog.columns import Columns
@@ -90,6 +90,18 @@ def _companions(log: TimingLog) -> Companions | None:
     planned_ns = total("planned_ns")
     counts = {one.name: total(one.name) for one in fields(Companions) if one.name != "down_share"}
     return Companions(**counts, down_share=total("down_ns") / planned_ns if planned_ns else None)
+
+
+def outside(log: TimingLog) -> Outside | None:
+    """Return the number of outside senders, and the sums that engines reported; None without senders."""
+    if not log.header.senders:
+        return None
+    reported = [source.facts.outside for source in log.sources if source.facts.outside]
+    return Outside(
+        log.header.senders,
+        sum(counts.unknown_refused for counts in reported),
+        sum(counts.unknown_accepted for counts in reported),
+    )
 
 
 class DownTime:

@@ -19,7 +19,7 @@ from loadsim.analysis.aggregate import UserRows
 from loadsim.analysis.criteria import Limits
 from loadsim.analysis.delivery import Journeys
 from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES
-from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.model.terms import INJECT, WITHOUT_WINDOW, Window
 from loadsim.scenario.criteria import SCORED
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
@@ -42,6 +42,8 @@ MOST_NAMED = 5
 
 _COLUMNS = PARTS + 1
 """Rounding may place the last microsecond of the window beyond its last part."""
+
+OF_NO_USER = (*WITHOUT_WINDOW, INJECT)
 
 _P95 = "response_p95_ms"
 _IS_FAILURE = np.isin(OUTCOMES, FAILURES)
@@ -108,7 +110,7 @@ class TasksByUser:
         self, log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
     ) -> None:
         self._log, self._window_s, self._criteria = log, window_s, criteria
-        self._scored = {name for name, weight in weights.items() if weight > 0 and name not in WITHOUT_WINDOW}
+        self._scored = {name for name, weight in weights.items() if weight > 0 and name not in OF_NO_USER}
         self.shares = _Shares(window_s)
 
     def add(self, tasks: Columns) -> None:

@@ -309,6 +309,7 @@ def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
         (Code.LOG_OFFS_NOT_DONE, {"not_done": log_offs.failed + log_offs.unfinished, "tried": log_offs.planned}),
         (Code.NO_SESSION_AT_END, {"without": figures.sessions.users_without_session, "users": figures.users}),
         (Code.NOT_ANNOUNCED, {"messages": facts.unannounced}),
+        (Code.UNKNOWN_ACCEPTED, {"messages": figures.outside.unknown_accepted if figures.outside else 0}),
         (Code.FOREIGN_MAIL, {"messages": max(0, facts.foreign - known)}),
         (Code.LISTS_OMIT_SENDER, {"copies": figures.delivery.left_out}),
     )

@@ -141,34 +141,42 @@ class Auditor:
 
     @property
     def unsure_senders(self) -> list[int]:
-        """The users whose records are incomplete."""
+        """The users and outside senders whose records are incomplete."""
         return [int(user) for user in np.flatnonzero(~self._complete) if user]
 
     @cached_property
     def _complete(self) -> NDArray[np.bool_]:
-        """True for each user whose actions are all in the log, since their engine reached the end without a fault."""
-        users = np.arange(self._workload.scenario.users + 1)
+        """True for each user and outside sender whose actions are all in the log.
+
+        Their engine has reached the end without a fault.
+        """
+        scenario = self._workload.scenario
+        users = np.arange(scenario.users + scenario.senders + 1)
         engines = [source for source in self._log.sources if source.simulates]
         good = [
-            source.assignment
+            source.assignment and source.assignment.with_senders(scenario.senders)
             for source in engines
             if source.started
             and source.ended
             and not (source.facts.own_faults or source.facts.users_given_up or source.is_damaged)
         ]
         if None in good:
-            complete = np.full(len(users), len(good) == len(engines) and users_present(self._log) >= len(users) - 1)
+            complete = np.full(len(users), len(good) == len(engines) and users_present(self._log) >= scenario.users)
         else:
             complete = in_any(users, good)
         return complete & ~self.by_plugins
 
     @cached_property
     def by_plugins(self) -> NDArray[np.bool_]:
-        """True for each user with tasks of plug-ins, which may do anything without a record."""
+        """True for each user with tasks of plug-ins, which may do anything without a record; False for each sender."""
         scenario, group = self._workload.scenario, self._workload.population.group
         tasks, users = scenario.plugin_tasks, range(1, scenario.users + 1)
         return np.array(
-            [False, *(bool(tasks) and not group(user).profile.tasks.keys().isdisjoint(tasks) for user in users)]
+            [
+                False,
+                *(bool(tasks) and not group(user).profile.tasks.keys().isdisjoint(tasks) for user in users),
+                *(False for _ in self._workload.senders),
+            ]
         )
 
 

@@ -111,12 +111,15 @@ def plugins_fingerprint(scenario: Scenario) -> str:
     return ", ".join(f"{name} of {package}" for name, package in sorted(scenario.plugins.items())) or "none"
 
 
-def fingerprints(workload: Workload, users: Iterable[int]) -> Fingerprints:
-    """Compute this machine's fingerprints for a scenario and these users. This takes about 0.5 ms per user and day."""
+def fingerprints(workload: Workload, numbers: Iterable[int]) -> Fingerprints:
+    """Compute this machine's fingerprints for a scenario and these users and outside senders.
+
+    This takes about 0.5 ms for each of them and day.
+    """
     return Fingerprints(
         plugins=plugins_fingerprint(workload.scenario),
         start_state=start_state_after(workload, workload.scenario.initialise),
-        plan=combine_digests([workload.user_digest(user) for user in users]),
+        plan=combine_digests([workload.user_digest(number) for number in numbers]),
     )
 
 
@@ -140,6 +143,11 @@ class WorkerAssignment:
     def assignment(self) -> Assignment:
         first, last = self.per_engine[0], self.per_engine[-1]
         return Assignment(first.users, first.step, first.begin, last.end)
+
+    @property
+    def everyone(self) -> Assignment:
+        """The worker's users and outside senders."""
+        return self.assignment.with_senders(self.scenario.senders)
 
     def encode(self) -> bytes:
         return encode(BeginLoad(None if self.prepared else self.values()))

@@ -48,7 +48,13 @@ from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import inspect, restore
-from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
+from loadsim.provisioning.preflight import (
+    check_outside,
+    check_ports,
+    check_server_limits,
+    check_sources,
+    check_submission,
+)
 from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.scenario.population import further_connections
 from loadsim.scenario.workload import Workload
@@ -65,7 +71,7 @@ class Released(Exception):
 async def check(assigned: WorkerAssignment) -> None:
     """Check that this machine computes the same fingerprints, and can run the assignment. Raises `ConfigError`."""
     assigned.fingerprints.check(
-        await asyncio.to_thread(lambda: fingerprints(Workload(assigned.scenario), assigned.assignment))
+        await asyncio.to_thread(lambda: fingerprints(Workload(assigned.scenario), assigned.everyone))
     )
     check_proc()
     check_sources(assigned.scenario)
@@ -75,7 +81,8 @@ async def check(assigned: WorkerAssignment) -> None:
         check_probes(assigned.scenario.name, assigned.scenario.probes)
     check_drivers(assigned.scenario, assigned.services)
     for users in assigned.per_engine:
-        raise_open_file_limit(len(users), further_connections(assigned.scenario, users))
+        everyone = users.with_senders(assigned.scenario.senders)
+        raise_open_file_limit(len(everyone), further_connections(assigned.scenario, users))
 
 
 # --- mailboxes ---
@@ -119,6 +126,7 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
         await check(assigned)
         workload, services, users = Workload(assigned.scenario), assigned.services, assigned.assignment
         await check_submission(workload, services, users)
+        await check_outside(workload, services)
         await check_server_limits(workload, services, users)
         mode = assigned.scenario.initialise
         inspected = await inspect(workload, services, mode, visited, users)

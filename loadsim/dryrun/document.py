@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loadsim.findings.formats import length
+from loadsim.model.terms import INJECT
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import Block, Column, Document, Section, Table, table_of
 from loadsim.timinglog.planned_load import received_of_published
@@ -64,6 +65,8 @@ def _facts(figures: Mapping[str, Any], lists: bool) -> Iterator[tuple[str, str]]
         f" {totals['messages_received']:,} received ({totals['bytes_received'] / 1e6:,.1f} MB),"
         f" {figures['per_user']['recipients_per_message']:.2f} recipients each",
     )
+    if senders := figures.get("senders"):
+        yield "From outside", f"{figures['tasks'][INJECT]:,} of the messages, by {senders:,} senders without a mailbox"
     if received := received_of_published(None if lists else figures["received_share"]):
         yield "Without lists", f"users receive {received}"
     rate = "" if log_ons is None else f"; {log_ons:,.2f} log-ons per second before the start"

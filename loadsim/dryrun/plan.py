@@ -81,7 +81,7 @@ def make_plan(scenario: Scenario, progress: Progress | None = None, *, apart: bo
     if processes > 1 or apart:
         planned, *others = plan_in_processes(workload, max(1, processes), progress)
     else:
-        planned, *others = [plan_users(workload, range(1, scenario.users + 1), progress=progress)]
+        planned, *others = [plan_users(workload, range(1, scenario.users + scenario.senders + 1), progress=progress)]
     for other in others:
         planned.add(other)
     loads = _user_loads(scenario, workload, planned.tally)
@@ -98,7 +98,8 @@ def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[st
         calculated[group.profile.name] = group.profile.calculated
     names = ["", *(workload.profile(user).name for user in range(1, scenario.users + 1))]
     done: dict[str, Counter[str]] = {name: Counter() for name in calculated}
-    for figure, by_user in (*tally.tasks.items(), *tally.traffic.items()):
+    for figure, by_number in (*tally.tasks.items(), *tally.traffic.items()):
+        by_user = by_number[: len(names)]  # without outside senders
         done[""][figure] = sum(by_user)
         for name, times in zip(names[1:], by_user[1:], strict=True):
             done[name][figure] += times
@@ -132,6 +133,7 @@ def to_json(plan: DayPlan) -> dict[str, Any]:
         by_hour = [{**hour, f"{rate}_per_s": None} for hour in by_hour]
     return {
         "users": scenario.users,
+        **({"senders": scenario.senders} if scenario.outside else {}),
         "day_s": scenario.run.day_length_s,
         "night_s": scenario.run.night_length_s,
         "days": scenario.run.days,

@@ -6,12 +6,12 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 from typing import Any, cast
 
-from loadsim.dryrun.planned_user import Instant, PlannedUser
+from loadsim.dryrun.planned_user import Instant, PlannedSender, PlannedUser
 from loadsim.dryrun.rounds import NoPeers, Peers, Progress, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
 from loadsim.model.content.compose import Contents
@@ -19,13 +19,14 @@ from loadsim.model.content.sized import SizedContents
 from loadsim.model.content.templates import Entity, Pool
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.message_tag import HEADER, MessageTag
-from loadsim.model.ports import Endpoint, Services
+from loadsim.model.ports import DriverOfSenders, Endpoint, Services
+from loadsim.model.terms import INJECT
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.planned_load import DAY_PARTS, MOST_DAYS
 from loadsim.users.activities import plan
-from loadsim.users.host import Host
+from loadsim.users.host import Host, SessionCounts
 from loadsim.users.plugin_tasks import idle_tasks
 
 RUN_ID = "plan-20260101T000000Z-0"
@@ -92,6 +93,7 @@ class PlanHost:
         self.plugin_tasks = idle_tasks(workload.scenario)
         self.recorder = tally
         self.now_ns = now.now_ns
+        self.counts = SessionCounts()
 
     def wall_clock_us(self) -> int:
         return WALL_CLOCK_US
@@ -121,7 +123,7 @@ class PlannedUsers:
 def plan_users(
     workload: Workload, numbers: Sequence[int], peers: Peers | None = None, progress: Progress | None = None
 ) -> PlannedUsers:
-    """Run the users with these numbers; `peers` run all others."""
+    """Run the users and outside senders with these numbers; `peers` run all others."""
     scenario, tally, now = workload.scenario, tally_of(workload), Instant()
     host, rounds = PlanHost(workload, tally, now), Rounds(workload, now, peers or NoPeers())
     stored_bytes: Counter[str] = Counter()
@@ -137,13 +139,22 @@ def plan_users(
         stored_bytes=stored_bytes,
     )
     rounds.arrive = cast(Any, driver).arrive
-    users = {number: PlannedUser(cast(Host, host), now, scenario.account(number), driver) for number in numbers}
+    users = {
+        number: PlannedUser(cast(Host, host), now, scenario.account(number), driver)
+        for number in numbers
+        if number not in workload.senders
+    }
+    senders = [
+        PlannedSender(cast(Host, host), now, number, cast(DriverOfSenders, driver))
+        for number in numbers
+        if number in workload.senders
+    ]
     for user in users.values():
         user.log_on()
     tally.facts({"start_ns": 0})
     for user in users.values():
         user.begin_day()
-    rounds.run(users, progress)
+    rounds.run(users, senders, progress)
     for user in users.values():
         user.log_off()
     return PlannedUsers(tally, stored_bytes, {number: workload.user_digest(number) for number in numbers})
@@ -155,11 +166,15 @@ def tally_of(workload: Workload) -> Tally:
     hours = ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
     hour_ns, duration_ns = round(HOUR_S * 1e9 / scenario.compression), workload.duration_us * 1000
     parts = DAY_PARTS * min(ceil(scenario.run.cycles - 1e-9), MOST_DAYS)
-    return Tally(scenario.users, hour_ns, hours, duration_ns, parts, scenario.plugin_tasks)
+    further_tasks = (*scenario.plugin_tasks, *([INJECT] if scenario.outside else []))
+    return Tally(scenario.users + scenario.senders, hour_ns, hours, duration_ns, parts, further_tasks)
 
 
 def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:
-    """Return a function that returns a user's SMTP endpoint, with connections as in the user's mail program."""
+    """Return a function that returns a user's SMTP endpoint, with connections as in the user's mail program.
+
+    Outside senders submit as the first group does.
+    """
     scenario, nowhere = workload.scenario, Endpoint("localhost", 0)
     smtp = scenario.server.smtp if isinstance(scenario.server, Server) else None
     services = Services(smtp=smtp or nowhere)
@@ -168,4 +183,9 @@ def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:
     def of_program(program: MailProgram) -> Endpoint:
         return scenario.with_program(services, program).endpoint("smtp")
 
-    return lambda user: of_program(workload.population.group(user).program)
+    def of_number(number: int) -> Endpoint:
+        if number in workload.senders:
+            return replace(of_program(scenario.topology[0].program), auth=False)
+        return of_program(workload.population.group(number).program)
+
+    return of_number

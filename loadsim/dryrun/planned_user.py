@@ -11,13 +11,15 @@ from contextlib import nullcontext
 from typing import Any
 
 from loadsim.errors import TaskFailed
-from loadsim.model.ports import INBOX, Account, Driver
+from loadsim.model.ports import INBOX, Account, Driver, DriverOfSenders, Recorder
 from loadsim.model.records import NO_CLOCK
+from loadsim.model.terms import INJECT
 from loadsim.protocols.lines import NO_LINES
 from loadsim.users import tasks
 from loadsim.users.activities import Step, UnderWay
 from loadsim.users.host import Host
 from loadsim.users.mail import UserMail
+from loadsim.users.outbox import Outbox
 from loadsim.users.pending import Ended, PendingActivities
 from loadsim.users.session_state import ON_TIME
 from loadsim.users.stored_mail import StoredMail
@@ -116,7 +118,7 @@ class PlannedUser:
         raise failure
 
     def skipped(self, step: Step, due_ns: int) -> None:
-        self._record(step.task, due_ns, "skipped")
+        _record(self._recorder, step.task.name, self.number, due_ns, "skipped")
 
     def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
         pass
@@ -165,13 +167,50 @@ class PlannedUser:
         except TaskFailed as failure:
             outcome, error = failure.outcome, failure.kind
         mail.shown.clear()
-        self._record(task, due_ns, outcome, error)
+        _record(self._recorder, task.name, self.number, due_ns, outcome, error)
         return result, outcome
 
-    def _record(self, task: Task, due_ns: int, outcome: str, error: str = "") -> None:
-        late_s = 0.0, 0.0, 0.0, 0.0, 0.0
-        record = (task.name, self.number, "", "", due_ns, None, None, *late_s, outcome, error, 0, NO_CLOCK)
-        self._recorder.task(record)
+
+class PlannedSender:
+    """An outside sender, who also observes their submission (`ports.Observer`)."""
+
+    lines = NO_LINES
+
+    def __init__(self, host: Host, now: Instant, number: int, driver: DriverOfSenders) -> None:
+        self.number = number
+        self.now = now.now_ns
+        self._now = now
+        self._recorder = host.recorder
+        self._outbox = Outbox(host, number, driver.outside(host.workload.scenario.sender_account(number), self))
+        self._plan = host.workload.activities(number)
+        self._next = next(self._plan, None)
+
+    def command(
+        self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int, *_: object, **__: object
+    ) -> None:
+        self._recorder.command((name, self.number, since, since, outcome, sent_bytes, received_bytes))
+
+    def arrived(self, *_: object, **__: object) -> None:
+        pass
+
+    def lost(self, failure: Exception) -> None:
+        raise failure
+
+    def work(self, until_ns: int) -> int | None:
+        """Submit all messages that are due before an instant. Return when the next is due."""
+        while self._next is not None and (due_ns := self._next.due_us * 1000) < until_ns:
+            self._now.ns = due_ns
+            outgoing = self._outbox.compose(self._next.number)
+            at_once(self._outbox.submit(outgoing))
+            self._outbox.accepted(outgoing, due_ns)
+            _record(self._recorder, INJECT, self.number, due_ns, "ok")
+            self._next = next(self._plan, None)
+        return None if self._next is None else self._next.due_us * 1000
+
+
+def _record(recorder: Recorder, task: str, number: int, due_ns: int, outcome: str, error: str = "") -> None:
+    late_s = 0.0, 0.0, 0.0, 0.0, 0.0
+    recorder.task((task, number, "", "", due_ns, None, None, *late_s, outcome, error, 0, NO_CLOCK))
 
 
 def at_once(call: Any) -> Any:

@@ -96,13 +96,13 @@ class OtherPlanners:
 
 
 def main() -> int:
-    """Plan for the users that the parent process states through a pipe, whose file descriptor is the argument."""
+    """Plan for those whom the parent process states through a pipe, whose file descriptor is the argument."""
     pipe = Connection(int(sys.argv[1]))
     try:
         scenario: Scenario
         scenario, number, processes = pickle.loads(pipe.recv_bytes())  # noqa: S301
         with uncollected():
-            users = range(1 + number, scenario.users + 1, processes)
+            users = range(1 + number, scenario.users + scenario.senders + 1, processes)
             planned = plan_users(Workload(scenario), users, OtherPlanners(pipe, processes - 1))
             pipe.send_bytes(pickle.dumps(planned))
     except (EOFError, OSError):  # the parent process has exited, or needs no plan any more

@@ -9,7 +9,7 @@ from math import ceil
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
-from loadsim.dryrun.planned_user import Instant, PlannedUser
+from loadsim.dryrun.planned_user import Instant, PlannedSender, PlannedUser
 from loadsim.scenario.workload import Workload
 
 ROUND_S = 5.0
@@ -82,9 +82,12 @@ class Rounds:
         """Receive a message that was just accepted for these users."""
         self._posted.append(InTransit(self._now.ns, mail.tag.id, users, mail))
 
-    def run(self, users: Mapping[int, PlannedUser], progress: Progress | None) -> None:
-        """Run these users, by their numbers, in each round in which they have something to do."""
-        waiting = defaultdict(list, {0: [*users.values()]})  # by the round of their next step
+    def run(
+        self, users: Mapping[int, PlannedUser], senders: Sequence[PlannedSender], progress: Progress | None
+    ) -> None:
+        """Run these users, by their numbers, and senders in each round in which they have something to do."""
+        waiting: defaultdict[int, list[PlannedUser | PlannedSender]]
+        waiting = defaultdict(list, {0: [*users.values(), *senders]})  # by the round of their next step
         in_transit: list[InTransit] = []  # in the previous round
         peers, last = self._peers, len(self._ends_ns) - 1
         for number, end_ns in enumerate(self._ends_ns):

@@ -34,11 +34,11 @@ class Tally:
 
     Hours count from 0; hour -1 is before the common start, and hour `last` after the end. This is a hot path: whole
     days of many users pass through it. `parts` is the number of equal parts into which the planned load divides the
-    run; `plugin_tasks` are the names of plug-ins' tasks.
+    run; `further_tasks` are the names of plug-ins' and outside senders' tasks. `users` includes outside senders.
     """
 
     def __init__(
-        self, users: int, hour_ns: int, last: int, duration_ns: int, parts: int, plugin_tasks: Sequence[str] = ()
+        self, users: int, hour_ns: int, last: int, duration_ns: int, parts: int, further_tasks: Sequence[str] = ()
     ) -> None:
         self.hour_ns = hour_ns
         self.last = last
@@ -47,7 +47,7 @@ class Tally:
         self.start_ns: int | None = None
         self.hours = {hour: Hour() for hour in range(-1, last + 1)}
         # Counts by name, then by user number; element 0 of each list is unused.
-        self.tasks: dict[str, list[int]] = {task: [0] * (users + 1) for task in (*TASKS, *plugin_tasks)}
+        self.tasks: dict[str, list[int]] = {task: [0] * (users + 1) for task in (*TASKS, *further_tasks)}
         self.traffic: dict[str, list[int]] = {figure: [0] * (users + 1) for figure in (*TRAFFIC, "recipients")}
         self.failures: Counter[str] = Counter()
         self.gathered = 0  # SYNCs within `GATHER_NS` of an earlier one, which would include them if the server gathers

@@ -26,7 +26,7 @@ from loadsim.engine.run_log import LogFlusher, RunLog
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import Account, Clock, Driver, KeptLines
+from loadsim.model.ports import Account, Clock, Driver, DriverOfSenders, KeptLines
 from loadsim.model.records import GENERATOR
 from loadsim.protocols.error_mapping import internal, own_failure
 from loadsim.protocols.lines import KEEPING_USERS, KEPT_LINES, NO_LINES, Trace, excerpt, text_of
@@ -37,6 +37,7 @@ from loadsim.users.activities import UnderWay, plan
 from loadsim.users.companion import COMPANION, Companion
 from loadsim.users.host import Observed, SessionCounts
 from loadsim.users.mail import UserMail
+from loadsim.users.sender import Sender
 from loadsim.users.tasks import Task
 from loadsim.users.user import IDLE, User
 
@@ -75,7 +76,8 @@ class EngineLoad:
 
     `drivers` has one driver for each combination of protocol and programs among these users, `companions` one for each
     of their companions, both by `Group.driver_name`. `plugin_tasks` has the plug-ins' tasks by name. `plan` returns a
-    user's activities; if its second argument is true, the plan is endless.
+    user's activities; if its second argument is true, the plan is endless. Outside `senders` submit by the driver
+    `outside`.
     """
 
     workload: Workload
@@ -86,6 +88,8 @@ class EngineLoad:
     companions: Mapping[str, Sequence[Driver]] = field(default_factory=dict)
     plugin_tasks: Mapping[str, Task] = field(default_factory=dict)
     plan: Callable[[UserMail, bool], Iterator[UnderWay]] = plan
+    senders: Collection[int] = ()
+    outside: DriverOfSenders | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,10 @@ class Engine:
                 load.companions.get(workload.population.group(user.number).driver_name, ()), 1
             )
         ]
+        self._senders: list[Sender] = []
+        if load.outside is not None:
+            driver_name = workload.scenario.topology[0].driver_name
+            self._senders = [Sender(self, number, driver_name, load.outside) for number in load.senders]
 
     # --- services for users (users.host.Host) -------------------------------------------------------------------------
 
@@ -205,7 +213,7 @@ class Engine:
         """Return a store for a user's last protocol lines, if they are kept; for `client.trace`, it writes events."""
         if user != self.workload.scenario.client.trace:
             return deque(maxlen=KEPT_LINES) if user in self._keeping else NO_LINES
-        return Trace(partial(self._trace, self.workload.scenario.account(user)))
+        return Trace(partial(self._trace, self.workload.scenario.any_account(user)))
 
     def _trace(self, account: Account, line: bytes, sent: bool) -> None:
         text = text_of(line, account, sent=sent)
@@ -214,7 +222,7 @@ class Engine:
     def _excerpt(self, user: Observed) -> list[str]:
         if user.lines is NO_LINES:
             return []
-        return excerpt(user.lines, self.workload.scenario.account(user.number), self._time)
+        return excerpt(user.lines, self.workload.scenario.any_account(user.number), self._time)
 
     def _time(self, at_ns: int) -> str:
         """Return an instant as a time of day (UTC), as in a server's log."""
@@ -285,6 +293,7 @@ class Engine:
                         later = 1 - 0.5**companion.which
                         on_ns = first_ns + self._on_after_ns(place[companion.number] + later)
                         running.append(group.create_task(companion.run(on_ns)))
+                    running += [group.create_task(sender.run()) for sender in self._senders]
                     # The phases.
                     if await self._log_on_all():
                         ended = await self._work()
@@ -352,6 +361,8 @@ class Engine:
             user.guarded(User.plan_day)
             if at % PLANNED_AT_ONCE == 0:
                 await asyncio.sleep(0)
+        for sender in self._senders:
+            sender.plan_day()
         if self._options.owns_process:
             gc.collect()
             gc.freeze()  # so that the collector does not scan the state of thousands of users again
@@ -366,6 +377,8 @@ class Engine:
         self._phase = "work"
         self._events.write("start", users_on=self.counts.users_on)
         self._each(User.begin_day)
+        for sender in self._senders:
+            sender.begin_day()
         # Work.
         duration_ns = self.workload.duration_us * 1000
         outage = self.workload.scenario.outage
@@ -381,6 +394,8 @@ class Engine:
         self._each(lambda user: user.end_day(end_ns))
         for companion in self._companions:
             companion.end_day(end_ns)
+        for sender in self._senders:
+            sender.end_day(end_ns)
         return ended
 
     def _drop_sessions(self) -> None:
@@ -393,14 +408,15 @@ class Engine:
 
     async def _finish_and_drain(self, *, drain: bool) -> None:
         """Let running tasks end, cancel the rest after the grace period, then wait for mail in transit."""
+        working: list[User | Sender] = [*self.users, *self._senders]
         await self._until(
-            self._limits.grace_s, lambda: all(user.performing in BETWEEN_TASKS for user in self.users), self._cutting
+            self._limits.grace_s, lambda: all(one.performing in BETWEEN_TASKS for one in working), self._cutting
         )
         # Count first: `cut_off` ends sessions.
         lost = sum(not (user.is_on or user.given_up) for user in self.users)
-        for user in self.users:
-            if user.performing not in BETWEEN_TASKS:
-                user.cut_off()
+        for one in working:
+            if one.performing not in BETWEEN_TASKS:
+                one.cut_off()
         if drain:
             await self._control.all_finished()
             self._phase = "drain"
@@ -433,6 +449,8 @@ class Engine:
         self._each(User.close)
         for companion in self._companions:
             companion.close()
+        for sender in self._senders:
+            sender.close()
 
         def ended() -> int:
             return sum([task.done() for task in running])
@@ -502,6 +520,8 @@ class Engine:
         )
         if self._companions:
             self.recorder.facts({"companions": {"count": len(self._companions), **asdict(self.counts.companions)}})
+        if self._senders:
+            self.recorder.facts({"outside": asdict(self.counts.outside)})
         self._flusher.conclude()
         self._events.report_failures()
         last = self.snapshot()

@@ -31,7 +31,7 @@ from loadsim.model.partition import Assignment
 from loadsim.model.ports import Services
 from loadsim.model.state_checks import StateChecks
 from loadsim.processes.event_loop import fastest_loop
-from loadsim.protocols.registry import open_companions, open_drivers
+from loadsim.protocols.registry import open_companions, open_drivers, outside_driver
 from loadsim.protocols.sasl.choice import used_methods
 from loadsim.protocols.transport import ACKNOWLEDGEMENTS
 from loadsim.scenario.scenario import Scenario
@@ -132,14 +132,17 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     contents = Contents(workload.seed)
     checks = StateChecks(scenario.client.check_state, workload.seed)
     services = replace(begin.services, state_checks=checks)
+    drivers = open_drivers(workload, contents, services)
     load = EngineLoad(
         workload,
         begin.assignment,
-        open_drivers(workload, contents, services),
+        drivers,
         contents,
         begin.header["run"],
         open_companions(scenario, services),
         load_tasks(scenario),
+        senders=workload.senders_of(begin.assignment),
+        outside=outside_driver(scenario, drivers),
     )
     contents.prepare()
     clock = MonotonicClock()

@@ -285,6 +285,10 @@ class Code(Enum):
     )
     NO_SESSION_AT_END = _warning("{without} of {users:user} had no session at the end", LOOK_AT_LOG)
     NOT_ANNOUNCED = _warning("users found {messages:message} that the server did not announce", LOOK_AT_LOG)
+    UNKNOWN_ACCEPTED = _warning(
+        "the server accepted {messages:message} from outside for recipients who do not exist",
+        "have it reject unknown recipients at RCPT: a server that accepts them has to bounce the mail, or drops it",
+    )
     LISTS_OMIT_SENDER = _warning("{copies} expected copies are missing: the server's lists leave out the sender")
     FALLING = _warning(
         "times fall during the window: in its first quarter, {first_share} of the hits took longer than the"

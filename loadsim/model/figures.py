@@ -389,6 +389,17 @@ class Recovery:
     """Failed log-ons by kind, the most frequent first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The outside senders, and how the server answered their messages to unknown recipients in the whole run."""
+
+    senders: int = field(metadata=NO_CRITERION)
+    """With [outside senders](profiles.md#outside-senders): their number."""
+    unknown_refused: int = field(metadata=NO_CRITERION)
+    unknown_accepted: int = field(metadata=NO_CRITERION)
+    """Their messages to unknown recipients in the whole run, which the server refused, as it must, or accepted."""
+
+
 # --- the generator ------------------------------------------------------------------------------------------------
 
 
@@ -585,6 +596,7 @@ class Figures:
     resources: Sequence[Resource] | None = field(default=None, metadata=OPTIONAL)
     """With the probe [`host`](probes.md#host): [resources](probes.md#resources), the most saturated first."""
     recovery: Recovery | None = field(default=None, metadata={"inline": "recovery_"} | OPTIONAL | OF_OUTAGE)
+    outside: Outside | None = field(default=None, metadata={"inline": "outside_"} | OPTIONAL | NO_CRITERION)
     commands: Sequence[CommandFigures] | None = field(default=None, metadata=OPTIONAL | NO_CRITERION)
     """With `--commands`: commands that started in the window."""
 

@@ -439,6 +439,14 @@ class Driver(Protocol):
         """Return a new session for one user; nothing is connected yet."""
 
 
+@runtime_checkable
+class DriverOfSenders(Protocol):
+    """A driver by which outside senders can submit, too."""
+
+    def outside(self, account: Account, observer: Observer) -> Submission:
+        """Return the submission of an outside sender, which does not authenticate; nothing is connected yet."""
+
+
 ALL_TASKS = frozenset(
     (
         *("LOGON", "SYNC", "READ", "LOAD ATTACHMENT", "SEND", "REPLY", "REPLY ALL", "FORWARD", "SAVE SENT", "MOVE"),

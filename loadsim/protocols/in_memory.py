@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast, overload
 
@@ -36,6 +36,7 @@ from loadsim.model.ports import (
     Services,
     Session,
     Structure,
+    Submission,
 )
 from loadsim.model.terms import COPIED, EMPTIED, RECEIVED, SAVED, SCHEDULES
 from loadsim.protocols.calendar import MailboxCalendar
@@ -179,10 +180,15 @@ class InMemoryDriver:
         mailbox = (self.mailbox_type or InMemoryMailbox)(self, account, observer)
         self.mailboxes[account.number] = mailbox
         endpoint = self.endpoints(account.number) if self.endpoints is not None else None
-        return Session(mailbox, InMemorySubmission(self, mailbox, endpoint), MailboxCalendar(mailbox))
+        return Session(mailbox, InMemorySubmission(mailbox.dialogue, endpoint), MailboxCalendar(mailbox))
 
-    def deliver(self, recipients: Sequence[str], message: bytes) -> None:
-        """Accept a message, once for each recipient. Raises `ServerRefused` if a recipient is unknown."""
+    def outside(self, account: Account, observer: Observer) -> Submission:
+        endpoint = self.endpoints(account.number) if self.endpoints is not None else None
+        endpoint = None if endpoint is None else replace(endpoint, auth=False)
+        return InMemorySubmission(_Dialogue(self, account.number, observer), endpoint)
+
+    def reached(self, recipients: Sequence[str]) -> Sequence[int]:
+        """Return the users who get a message to these recipients. Raises `ServerRefused` if one is unknown."""
         reached: dict[int, None] = {}
         for address in recipients:
             user = self.workload.population.number(address)
@@ -192,15 +198,62 @@ class InMemoryDriver:
                 reached.update(dict.fromkeys(self.lists[address]))
             else:
                 raise ServerRefused("550 RCPT", f"550 5.1.1 <{address}> unknown")
+        return tuple(reached)
+
+    def deliver(self, users: Sequence[int], message: bytes) -> None:
+        """Accept a message for these users."""
         mail = parse_mail(message)
         if self.post is None:
-            self.arrive(mail, reached)
+            self.arrive(mail, users)
         else:
-            self.post(mail, tuple(reached))
+            self.post(mail, users)
 
     def arrive(self, mail: MailInMemory, users: Iterable[int]) -> None:
         for user in users:
             self.mailboxes[user].receive(mail)
+
+
+@dataclass(slots=True, eq=False)
+class _Dialogue:
+    """The commands of one user or outside sender, in any protocol; `commands` have been counted so far."""
+
+    system: InMemoryDriver
+    user: int
+    observer: Observer
+    commands: int = 0
+    instant: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.instant = not self.system.service_s and self.system.fault is None and self.system.pace is None
+
+    async def serve(self, name: str, sent_bytes: int, received_bytes: int) -> None:
+        """Wait for the service time of one command, report it, and raise its failure, if any."""
+        system, observer = self.system, self.observer
+        since = observer.now()
+        if self.instant:
+            observer.command(name, since, "ok", sent_bytes, received_bytes)
+            return
+        number = self.commands
+        self.commands += 1
+        failure = system.fault(self.user, name, number) if system.fault is not None else None
+        if failure is not None and not isinstance(failure, TaskFailed):
+            raise failure
+        took_s = 0.0
+        if system.service_s:
+            u = draw(system.workload.seed, self.user, "service", number)
+            took_s = exponential(u) * system.service_s
+        if system.pace is not None:
+            took_s = system.pace(self.user, name, since, took_s)
+        if took_s > system.limit_s:
+            failure = ServerSilent(f"no answer to {name}")
+        if failure is not None and failure.outcome == "timeout":
+            took_s = system.limit_s
+        if took_s:
+            await asyncio.sleep(took_s)
+        if failure is not None:
+            observer.command(name, since, failure.outcome, sent_bytes, 0)
+            raise failure
+        observer.command(name, since, "ok", sent_bytes, received_bytes)
 
 
 class InMemoryMailbox:
@@ -215,8 +268,7 @@ class InMemoryMailbox:
         unread = 0 if system.empty else system.workload.initially_unread(account.number)
         self._inbox = _Folder(INBOX, self._initial.get(INBOX, 0), unread)
         self._folders = {INBOX: self._inbox}
-        self._instant = not system.service_s and system.fault is None and system.pace is None
-        self._commands = 0
+        self.dialogue = _Dialogue(system, account.number, observer)
         self._sessions = 0  # made so far
         self._on = False
         self._calling = False  # a command is under way
@@ -257,13 +309,13 @@ class InMemoryMailbox:
         """Wait for the service time of one of the session's commands, report it, and raise its failure, if any."""
         if not self._on:
             raise ServerLost("not logged on")
-        if self._instant:
+        if self.dialogue.instant:
             self._observer.command(name, self._observer.now(), "ok", sent_bytes, received_bytes)
             return
         session = self._sessions
         self._calling = True
         try:
-            await self.serve(name, sent_bytes, received_bytes)
+            await self.dialogue.serve(name, sent_bytes, received_bytes)
         except TaskFailed as failure:
             if failure.outcome != "refused":
                 self.abandon()
@@ -272,35 +324,6 @@ class InMemoryMailbox:
             self._calling = False
         if not self._on or session != self._sessions:
             raise ServerLost("connection broken")
-
-    async def serve(self, name: str, sent_bytes: int, received_bytes: int) -> None:
-        """Wait for the service time of one command of any protocol, report it, and raise its failure, if any."""
-        system, observer = self._system, self._observer
-        since = observer.now()
-        if self._instant:
-            observer.command(name, since, "ok", sent_bytes, received_bytes)
-            return
-        number = self._commands
-        self._commands += 1
-        failure = system.fault(self._account.number, name, number) if system.fault is not None else None
-        if failure is not None and not isinstance(failure, TaskFailed):
-            raise failure
-        took_s = 0.0
-        if system.service_s:
-            u = draw(system.workload.seed, self._account.number, "service", number)
-            took_s = exponential(u) * system.service_s
-        if system.pace is not None:
-            took_s = system.pace(self._account.number, name, since, took_s)
-        if took_s > system.limit_s:
-            failure = ServerSilent(f"no answer to {name}")
-        if failure is not None and failure.outcome == "timeout":
-            took_s = system.limit_s
-        if took_s:
-            await asyncio.sleep(took_s)
-        if failure is not None:
-            observer.command(name, since, failure.outcome, sent_bytes, 0)
-            raise failure
-        observer.command(name, since, "ok", sent_bytes, received_bytes)
 
     async def log_on(self) -> None:
         self.abandon()
@@ -500,20 +523,21 @@ class InMemorySubmission:
     Losing a connection does not affect the mailbox's session.
     """
 
-    system: InMemoryDriver
-    mailbox: InMemoryMailbox
+    dialogue: _Dialogue
     endpoint: Endpoint | None = None  # None: without AUTH and TLS
     _connected: bool = field(default=False, init=False)
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Deliver a message once the dialogue's service times have elapsed."""
+        system, serve = self.dialogue.system, self.dialogue.serve
         greeting = () if self._connected else _greeting(self.endpoint)
         self._connected = False  # a failure ends the connection
         for name in (*greeting, "SMTP MAIL", *["SMTP RCPT"] * len(recipients)):
-            await self.mailbox.serve(name, 40, 40)
-        await self.mailbox.serve("SMTP DATA", len(message), 40)
+            await serve(name, 40, 40)
+        users = system.reached(recipients)
+        await serve("SMTP DATA", len(message), 40)
         self._connected = self.endpoint is not None and self.endpoint.connection == "kept"
-        self.system.deliver(recipients, message)
+        system.deliver(users, message)
 
     async def check(self) -> None:
         """Do nothing: there is no server to reach."""

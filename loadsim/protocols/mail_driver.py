@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 
 from loadsim.model.mail_program import PER_VIEW, PIPELINING, driver_name
-from loadsim.model.ports import ALL_TASKS, Account, Mailbox, Observer, Services, Session
+from loadsim.model.ports import ALL_TASKS, Account, Endpoint, Mailbox, Observer, Services, Session, Submission
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.protocols.tls import TlsContexts
@@ -41,7 +42,13 @@ class MailDriver:
         """Return a new session for one user, not connected yet."""
         services = self._services
         mailbox = self._mailbox(self._imap_tls.of(account), account, observer)
-        context, pipelines = self._smtp_tls.of(account), services.submission == PIPELINING
-        sending = SmtpSubmission(self._smtp, account, observer, services.command_limit_s, context, pipelines)
+        sending = self._submission(self._smtp, account, observer)
         poll_s = services.program.poll_s if services.program.session == PER_VIEW else None
         return Session(mailbox, sending, MailboxCalendar(mailbox), poll_s)
+
+    def outside(self, account: Account, observer: Observer) -> Submission:
+        return self._submission(replace(self._smtp, auth=False), account, observer)
+
+    def _submission(self, smtp: Endpoint, account: Account, observer: Observer) -> Submission:
+        context, pipelines = self._smtp_tls.of(account), self._services.submission == PIPELINING
+        return SmtpSubmission(smtp, account, observer, self._services.command_limit_s, context, pipelines)

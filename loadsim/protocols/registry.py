@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from loadsim.documents.schema import with_nearest
@@ -9,7 +10,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.plugin_reports import CheckedDriver
-from loadsim.model.ports import Driver, Services
+from loadsim.model.ports import Driver, DriverOfSenders, Services
 from loadsim.model.terms import SERVICES
 from loadsim.plugins import names, plugin, plugins
 from loadsim.scenario.criteria import planned_tasks
@@ -53,6 +54,11 @@ def open_drivers(workload: Workload, contents: Contents, services: Services) -> 
         )
         for name, group in sorted(groups.items())
     }
+
+
+def outside_driver(scenario: Scenario, drivers: Mapping[str, Driver]) -> DriverOfSenders | None:
+    """Return the driver by which outside senders submit, the first group's; None if there are no senders."""
+    return cast(DriverOfSenders, drivers[scenario.topology[0].driver_name]) if scenario.outside else None
 
 
 def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[Driver, ...]]:
@@ -129,6 +135,11 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
             drivers[name] = open_driver(name, scenario.with_program(services, OUTLOOK_LIKE))
             if not hasattr(drivers[name], "supported_tasks"):
                 raise ConfigError(f"protocol {name}: expected a driver with supported_tasks, found one without")
+            if index == 0 and scenario.outside and not isinstance(drivers[name], DriverOfSenders):
+                raise ConfigError(
+                    f"{scenario.name}: topology[0].protocol: expected a driver by which outside senders can submit,"
+                    f" such as imap, found {name}"
+                )
         if group.programs != (OUTLOOK_LIKE,) and not getattr(drivers[name], "takes_programs", False):
             raise _without_programs(scenario, index)
         missing = planned_tasks(group.profile) - drivers[name].supported_tasks - group.profile.tasks.keys()

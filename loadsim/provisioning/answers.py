@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from loadsim.errors import BareLineFeeds, ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import BareLineFeeds, ProtocolError, ServerLost, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 
@@ -83,9 +83,3 @@ def _meaning(failure: TaskFailed, to_list: bool) -> Code:
     known = (_MEANINGS.get((str(code), where)) for code in codes for where in (command, ""))
     ended = isinstance(failure, ServerLost) and not failure.line
     return next(filter(None, known), Code.SERVER_UNAVAILABLE if ended else Code.ANSWER_UNKNOWN)
-
-
-def refused_recipient(failure: TaskFailed) -> bool:
-    """Return True if a server refused a recipient for good: 550 to 559 after RCPT, or not in its address book."""
-    refused = failure.kind.startswith("55") and failure.kind.endswith(" RCPT")
-    return isinstance(failure, ServerRefused) and (refused or failure.kind == "unknown recipient ResolveNames")

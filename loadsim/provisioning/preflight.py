@@ -8,16 +8,17 @@ from contextlib import suppress
 from ipaddress import ip_address
 from math import ceil
 from pathlib import Path
+from typing import cast
 
-from loadsim.errors import ConfigError, ServerRefused, TaskFailed
+from loadsim.errors import ConfigError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.mail_program import program_names
-from loadsim.model.ports import Account, Mailbox, Services
-from loadsim.model.provisioning_ports import Provisioning
+from loadsim.model.ports import Account, DriverOfSenders, Mailbox, Services
+from loadsim.model.provisioning_ports import Probing, Provisioning
 from loadsim.protocols.connect import bound_socket
-from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.answers import refused_recipient, remedy
+from loadsim.protocols.registry import needs_one_engine, open_driver
+from loadsim.provisioning.answers import remedy
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.server_report import Observation
 from loadsim.provisioning.sessions import (
@@ -51,6 +52,28 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
                 raise no_access(service, services, account, failure) from None
 
 
+async def check_outside(workload: Workload, services: Services) -> None:
+    """Name the first user as a recipient of mail from outside, without sending a message.
+
+    Only a permanent refusal counts. Raises `ConfigError` for it.
+    """
+    if not workload.senders or needs_one_engine(workload.scenario):
+        return
+    sender = workload.scenario.sender_account(workload.senders[0])
+    recipient = workload.population.address(1)
+    driver = cast(DriverOfSenders, open_driver("imap", services))
+    with suppress(ServerLost, ServerSilent):  # `check_submission` and the run report these
+        try:
+            await cast(Probing, driver.outside(sender, NullObserver())).ask(sender.address, recipient)
+        except ServerRefused as failure:
+            if not failure.kind.startswith("5"):
+                return
+            raise ConfigError(
+                f"server.smtp: expected to accept mail for {recipient} from outside, without a log-on, the server"
+                f" answered: {failure}; is server.smtp.port the one for mail from other servers, usually 25?"
+            ) from None
+
+
 async def check_server_limits(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
     """Check two limits that `init` does not reach, for these users (None: all): connections per user, and lists.
 
@@ -81,7 +104,7 @@ async def _check_list(workload: Workload, services: Services, account: Account) 
         try:
             await probe(services, account).ask(account.address, address)
         except ServerRefused as failure:
-            if not refused_recipient(failure):
+            if not failure.is_of_recipient:
                 raise
             raise ConfigError(
                 f"lists: expected the server to accept mail for {address}, the server answered: {failure}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.findings.formats import count, duration, length, percent, shown
-from loadsim.model.figures import DriverFigures, FailureCount, Figures, MachineHealth, Recovery, Throughput
+from loadsim.model.figures import DriverFigures, FailureCount, Figures, MachineHealth, Outside, Recovery, Throughput
 from loadsim.model.terms import LOGON
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.resources import NOT_SAMPLED, resource_facts
@@ -49,6 +49,7 @@ def further_facts(figures: Figures) -> list[Fact]:
     return [
         (f"Driver{'' if len(drivers) == 1 else 's'}", f"{', '.join(drivers)}{submission}"),
         ("Load from", f"{clients}; {count(figures.users, 'session')}"),
+        *([("Mail from outside", _outside(figures.outside))] if figures.outside else []),
         ("Window", window_words(figures)),
         *_same_task_rate(figures),
         ("Plan", figures.plan_digest or "unknown"),
@@ -230,6 +231,12 @@ ENGINE = (
 )
 MACHINE = (("cores", "{} cores"), ("cpu_share", "{} busy"), ("engines_share", "{} by loadsim's engines"))
 """Figures of companions, the clocks, the worst engine and a machine, each with its words."""
+
+
+def _outside(outside: Outside) -> str:
+    refused, accepted = outside.unknown_refused, outside.unknown_accepted
+    unknown = f"; to unknown recipients: {refused:,} refused, {accepted:,} accepted" if refused or accepted else ""
+    return f"{count(outside.senders, 'sender')}{unknown}"
 
 
 def _inbox(driver: DriverFigures) -> str | None:

@@ -163,7 +163,8 @@ def _assignments(run: Run, users: Mapping[str, Sequence[Assignment]]) -> list[Wo
     """Return each client's assignment. This takes as long as planning for all users."""
     # The header of all logs.
     scenario, workload = run.scenario, run.workload
-    digests = {user: workload.user_digest(user) for user in all_users(scenario.users)}
+    everyone = all_users(scenario.users).with_senders(scenario.senders)
+    digests = {number: workload.user_digest(number) for number in everyone}
     start_state = start_state_after(workload, scenario.initialise)
     plan = combine_digests(list(digests.values()))
     header = {
@@ -176,7 +177,8 @@ def _assignments(run: Run, users: Mapping[str, Sequence[Assignment]]) -> list[Wo
     plugins = plugins_fingerprint(scenario)
     assignments = []
     for name, own in users.items():
-        own_plan = combine_digests([digests[user] for user in sorted(chain.from_iterable(own))])
+        own_and_senders = chain.from_iterable(part.with_senders(scenario.senders) for part in own)
+        own_plan = combine_digests([digests[number] for number in sorted(own_and_senders)])
         expected = Fingerprints(plugins, start_state, own_plan)
         assignments.append(WorkerAssignment(scenario, run.services, name, own, header, expected))
     return assignments

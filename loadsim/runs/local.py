@@ -29,6 +29,7 @@ from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import (
     check_accounts,
+    check_outside,
     check_ports,
     check_server_limits,
     check_sources,
@@ -80,7 +81,7 @@ def _fitting_engines(workload: Workload, wanted: int | None, pin: bool) -> int:
     engines = engine_count(scenario, wanted, pin)
     check_memory(*compared_needs(workload, None, engines))
     for users in divide(scenario.users, engines):
-        raise_open_file_limit(len(users), further_connections(scenario, users))
+        raise_open_file_limit(len(users.with_senders(scenario.senders)), further_connections(scenario, users))
     return engines
 
 
@@ -118,6 +119,7 @@ class _ThisMachine:
         probes = await open_probes(scenario.name, scenario.probes, services)
         watcher.stage("prepare")
         await check_submission(run.workload, services)
+        await check_outside(run.workload, services)
         if scenario.server != EMBEDDED:  # which has exactly these accounts
             await check_accounts(scenario, services)
         await check_server_limits(run.workload, services)

@@ -12,6 +12,7 @@ from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError
 from loadsim.findings.formats import length
+from loadsim.model.terms import SENDING
 from loadsim.protocols.registry import needed_services
 from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.runs.watcher import Watcher
@@ -48,8 +49,6 @@ MOST_MESSAGES = 100_000
 """The most messages to audit by default: reading them from Dovecot takes 10 s of CPU time here, and a minute on a busy
 machine."""
 
-SUBMITTING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
-
 
 def is_audited(workload: Workload, load: PlannedLoad | None, most: int = MOST_MESSAGES) -> bool:
     """Return True if a run's mail is audited: as `run.audit` says, or by default.
@@ -61,8 +60,8 @@ def is_audited(workload: Workload, load: PlannedLoad | None, most: int = MOST_ME
     if scenario.audit is not None or load is None or scenario.plugin_tasks:
         return bool(scenario.audit)
     start = sum(sum(workload.start_state(user).values()) for user in range(1, scenario.users + 1))
-    copies = 1 + max(group.profile.new_mail.recipients for group in scenario.topology)  # one in Sent Items
-    return start + copies * sum(sum(load.tasks.get(task, ())) for task in SUBMITTING) <= most
+    copies = 1 + max(profile.new_mail.recipients for profile in workload.profiles)  # one in Sent Items
+    return start + copies * sum(sum(load.tasks.get(task, ())) for task in SENDING) <= most
 
 
 def run_header(
@@ -95,7 +94,8 @@ def run_header(
         "load_unknown": load is None,
         "start_state_digest": start_state,
         "users": scenario.users,
-        "profiles": sorted({group.profile.name for group in scenario.topology}),
+        **({"senders": scenario.senders} if scenario.outside else {}),
+        "profiles": sorted({profile.name for profile in workload.profiles}),
         "profile_day_s": scenario.topology[0].profile.day_s,
         "day_s": scenario.run.day_length_s,
         "night_s": scenario.run.night_length_s,

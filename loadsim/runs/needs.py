@@ -102,7 +102,7 @@ def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Need
     users, further = scenario.users, further_connections(scenario)
     has_tls = any(endpoint.tls != "none" for endpoint in _endpoints(scenario))
     per_connection = USER_BYTES + (TLS_BYTES if has_tls else 0)
-    memory = engines * ENGINE_BYTES + (users + further) * per_connection
+    memory = engines * ENGINE_BYTES + (users + scenario.senders + further) * per_connection
     by_mapi = sum(group.users for group in scenario.topology if group.protocol == "mapi")
     memory += by_mapi * (MAPI_BYTES + (MAPI_TLS_BYTES if has_tls else 0))
     if scenario.server == EMBEDDED:
@@ -115,7 +115,7 @@ def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Need
     return Needs(
         users=users,
         engines=engines,
-        open_files=open_files_needed(ceil(users / engines), ceil(further / engines)),
+        open_files=open_files_needed(ceil((users + scenario.senders) / engines), ceil(further / engines)),
         memory_bytes=memory,
         log_bytes=None if tasks is None else sum(tasks) * LOG_BYTES_PER_TASK + RESULT_BYTES,
         busiest_tasks_per_s=None if tasks is None else busiest_per_s(tasks, load.duration_s if load else 0.0),

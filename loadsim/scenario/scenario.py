@@ -197,6 +197,10 @@ class Scenario:
         """Return what stands for the account of an outside sender: an address, without a password."""
         return Account(number, "", f"sender{number - self.users}@{OUTSIDE_DOMAIN}", "")
 
+    def any_account(self, number: int) -> Account:
+        """Return the account of a user, or what stands for that of an outside sender."""
+        return self.account(number) if number <= self.users else self.sender_account(number)
+
     def digest(self) -> str:
         """Return the SHA-256 of everything that determines the load: users, profiles, lists, length of the day, seeds.
 

@@ -173,9 +173,9 @@ class GroupSection:
     """A group as in a file. `program` has the users' mail program, followed by their companions."""
 
     profile: Annotated[str, Reads(text, NAME_OR_PATH)]
-    """Profile of the users, which says what they do."""
+    """Profile of the users, which says what they do, or of [outside senders](profiles.md#outside-senders)."""
     users: Positive
-    """Number of users."""
+    """Number of users or outside senders."""
     protocol: Annotated[str, matching(r"[a-z][a-z0-9_-]*", "the name of a driver such as imap")] = "imap"
     """Driver: `imap`, `mapi`, `aioimaplib`, a plug-in's, or `fake`, the in-memory mail system."""
     program: Annotated[tuple[str, ...], Reads(_programs, f"{NAME_OR_PATH}, or a list")] = (OUTLOOK_LIKE.name,)

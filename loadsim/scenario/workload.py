@@ -19,6 +19,7 @@ from typing import NamedTuple
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw, gap_s, pick, weighted
 from loadsim.model.message_tag import initial_id
+from loadsim.model.partition import Assignment
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, SearchKey
 from loadsim.scenario.day_shape import DayShape
 from loadsim.scenario.distribution import Distribution
@@ -157,6 +158,7 @@ class Workload:
         self.duration_us = round(scenario.duration_s * 1e6)
         self.compression = scenario.compression
         self.start_population = scenario.mailbox.population or scenario.users
+        self.last_sender = max(self.start_population, scenario.users + scenario.senders)
         run = scenario.run
         self._day_and_night_us = max(1, round(run.day_length_s * 1e6)), round(run.night_length_s * 1e6)
         self._shape = DayShape(run.day_shape) if run.day_shape else None
@@ -168,7 +170,7 @@ class Workload:
         """Check that no user's plan is too long. Raises `ConfigError`."""
         run = self.scenario.run
         active_s = self.scenario.duration_s * run.day_length_s / (run.day_length_s + run.night_length_s)
-        for profile in self._profiles:
+        for profile in self.profiles:
             expected = sum(self._rates_per_s[id(profile)].values()) * active_s
             if not expected <= MOST_ACTIVITIES:
                 where = f"{self.scenario.name}: profile {profile.name}"
@@ -176,7 +178,8 @@ class Workload:
                 raise ConfigError(f"{where}: expected {wanted}, found {expected:.3g}")
 
     @property
-    def _profiles(self) -> list[AnyProfile]:
+    def profiles(self) -> list[AnyProfile]:
+        """The profiles of all groups of users and outside senders."""
         scenario = self.scenario
         return [*(group.profile for group in scenario.topology), *(group.profile for group in scenario.outside)]
 
@@ -184,7 +187,7 @@ class Workload:
     def _kinds(self) -> dict[int, tuple[tuple[str, ...], tuple[float, ...]]]:
         return {
             id(profile): (tuple(profile.messages), tuple(accumulate(profile.messages.values())))
-            for profile in self._profiles
+            for profile in self.profiles
             if profile.messages is not None
         }
 
@@ -195,6 +198,12 @@ class Workload:
         """Return the profile of an outside sender."""
         groups = self.scenario.outside
         return groups[group_index(sender - len(self.population), [group.users for group in groups])].profile
+
+    def senders_of(self, assignment: Assignment) -> list[int]:
+        """Return the outside senders in the places of an assignment."""
+        if not self.senders:
+            return []
+        return [number for number in assignment.with_senders(len(self.senders)) if number in self.senders]
 
     def any_profile(self, number: int) -> AnyProfile:
         """Return the profile of a user or an outside sender."""

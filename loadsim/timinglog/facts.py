@@ -77,6 +77,13 @@ class CompanionTotals:
     down_ns: Length_ns
 
 
+class OutsideTotals(NamedTuple):
+    """The final counts of an engine's outside senders (`users.host.OutsideCounts`)."""
+
+    unknown_refused: Count
+    unknown_accepted: Count
+
+
 def _within_plan(totals: CompanionTotals) -> CompanionTotals:
     if totals.down_ns > totals.planned_ns:
         raise Wrong("at most planned_ns", totals.down_ns, "down_ns")
@@ -106,6 +113,7 @@ class LogFacts(NamedTuple):
     sessions_restored: Count | None = None
     own_faults: Mapping[str, Count] | None = None
     companions: Annotated[CompanionTotals, _within_plan] | None = None
+    outside: OutsideTotals | None = None
     log_on_methods: tuple[str, ...] | None = None
     state_checks: StateChecked | None = None
     collection: str | None = None

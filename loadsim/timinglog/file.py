@@ -114,7 +114,7 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
     known = {*strings}
     strings += dict.fromkeys(name for maker in MAKERS if (name := getattr(header, maker)) not in known)
     check_names(str(path), strings)
-    users = header.hand.users if header.hand and header.hand.users else MOST_USERS
+    users = header.hand.users + header.senders if header.hand and header.hand.users else MOST_USERS
     return LogFile(
         path=path,
         header=header,

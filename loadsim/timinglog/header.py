@@ -121,8 +121,8 @@ class LogHeader(NamedTuple):
     """The header of a log from an engine, a machine or a monitor; a merged log's header has no maker.
 
     `wall_clock_start` (ISO 8601) is the time of day when the maker's clock showed `epoch_ns`; "" if unknown. `hand` is
-    the assignment of users. `load_unknown`: the run was not planned. `acknowledgements`: of loadsim's own connections.
-    Other keys come from the scenario.
+    the assignment of users, and of the outside `senders`, whose numbers follow. `load_unknown`: the run was not
+    planned. `acknowledgements`: of loadsim's own connections. Other keys come from the scenario.
     """
 
     epoch_ns: Instant_ns
@@ -133,6 +133,7 @@ class LogHeader(NamedTuple):
     monitor: str | None = None
     hand: Annotated[Assignment, _in_circle] | None = None
     users: Users = 0
+    senders: Users = 0
     engine_users: Users | None = None
     mode: Literal["canonical", "stress"] = "canonical"
     software: str | None = None

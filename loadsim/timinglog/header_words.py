@@ -18,6 +18,7 @@ LIMITS = "limits"
 
 LABELS: Mapping[str, str] = {
     "users": "number of users (topology)",
+    "senders": "number of outside senders (topology)",
     "profiles": "profiles (topology)",
     "day_s": "length of the day (run.day_length)",
     "day_shape": "shape of the day (run.day_shape)",

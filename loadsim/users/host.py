@@ -38,8 +38,16 @@ class CompanionCounts:
 
 
 @dataclass(slots=True)
+class OutsideCounts:
+    """Counts of outside senders' messages to unknown recipients, as the server answered them."""
+
+    unknown_refused: int = 0
+    unknown_accepted: int = 0
+
+
+@dataclass(slots=True)
 class SessionCounts:
-    """Counts for all users of a host, which they update themselves; `companions` has the companions' counts."""
+    """Counts for all users of a host, which they update themselves, and for companions and outside senders."""
 
     users_on: int = 0
     users_ever_on: int = 0
@@ -48,6 +56,7 @@ class SessionCounts:
     unannounced: int = 0  # messages that users found in their Inbox at the end
     silent_activities: int = 0  # closed loops only: activities that sent nothing to the server
     companions: CompanionCounts = field(default_factory=CompanionCounts)
+    outside: OutsideCounts = field(default_factory=OutsideCounts)
 
 
 class Observed(Protocol):

@@ -21,17 +21,19 @@ class Unread(NamedTuple):
 
 
 class Inbox:
-    """The Inbox of one of a run's `users`, holding at most `limit` messages (from the profile; None: unlimited).
+    """A user's Inbox, holding at most `limit` messages (from the profile; None: unlimited).
+
+    The run's users and outside senders, and those of the start state, have numbers up to `last_sender`.
 
     With `old_mail`, the Inbox starts with messages that have been read already, which do not count.
     """
 
-    def __init__(self, run_id: str, users: int, limit: int | None, old_mail: bool = False) -> None:
+    def __init__(self, run_id: str, last_sender: int, limit: int | None, old_mail: bool = False) -> None:
         self.unread: list[Unread] = []
-        self.foreign: set[MessageRef] = set()  # listed, but not sent by any of the users
+        self.foreign: set[MessageRef] = set()  # listed, but not known
         self.processing = False  # an activity is processing it
         self._run_id = run_id
-        self._users = users
+        self._last_sender = last_sender
         self._limit = limit
         self._old_mail = old_mail
         self._messages: dict[MessageRef, Header] = {}  # oldest first
@@ -60,9 +62,9 @@ class Inbox:
         self._announced.clear()
 
     def knows(self, header: Header) -> bool:
-        """Return True for messages from loadsim users of this run; others are left alone."""
+        """Return True for messages from users and outside senders of this run; others are left alone."""
         tag = header.tag
-        return tag is not None and 1 <= tag.sender <= self._users
+        return tag is not None and 1 <= tag.sender <= self._last_sender
 
     def take_in(self, headers: Sequence[Header], stamps: Sequence[int]) -> list[tuple[MessageTag, int]]:
         """Take in listed messages, visible since `stamps`. Return this run's new messages, each with its stamp.

@@ -70,7 +70,7 @@ class UserMail:
         self.poll_s = session.poll_s
         self.folders = host.workload.own_folders(account.number)
         old_mail = host.workload.scenario.mailbox.inbox is not None
-        self.inbox = Inbox(self.run_id, host.workload.start_population, self.profile.inbox_limit, old_mail)
+        self.inbox = Inbox(self.run_id, host.workload.last_sender, self.profile.inbox_limit, old_mail)
         start = None if host.workload.scenario.initialise == "never" else host.workload.start_state
         self.stored = StoredMail(account.number, start, self._record_fault)
         self.shown: list[tuple[MessageTag, str, Callable[[], bool]]] = []

@@ -22,6 +22,7 @@ from loadsim.findings.finding import finding
 from loadsim.findings.verdict import Verdict
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES
+from loadsim.model.terms import INJECT
 from loadsim.monitor.system.wall_clock import clock_facts
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
@@ -126,7 +127,7 @@ def test_every_task_is_described_with_its_weight():
     table = (REFERENCE / "tasks.md").read_text().partition("\n## ")[0]
     described = {code_in(row[0])[0]: row[1] for row in rows(table)}
     weights = yaml.safe_load((ROOT / "profiles" / "weights.yaml").read_text())["weights"]
-    assert described == {task: str(weights.get(task, "-")) for task in TASKS}
+    assert described == {task: str(weights.get(task, "-")) for task in (*TASKS, INJECT)}
 
 
 def test_every_outcome_is_described():
@@ -147,9 +148,10 @@ def test_every_key_of_score_json_is_described(tmp_path):
     score["load"]["tasks"] = {"NAME": score["load"]["tasks"]["READ"]}
     score["probes"] = {"NAME": {"FIGURE": score["probes"]["host"]["a_ms"]}}
     keys = set(leaves(score | {"findings": [one | {"values": None} for one in score["findings"]]}))
-    outage = {"outage": {"at_s": 1, "by": "drop"}}
-    storm = summarise([write_sample(tmp_path / "storm.tlog", [done("READ", 1500, 40)], header=outage)]).score
-    keys |= {key for key in leaves(storm) if "recovery" in key or key in ("interrupted", "tasks[].interrupted")}
+    further = {"outage": {"at_s": 1, "by": "drop"}, "senders": 1}
+    storm = summarise([write_sample(tmp_path / "storm.tlog", [done("READ", 1500, 40)], header=further)]).score
+    optional = ("recovery_", "outside_", "interrupted", "tasks[].interrupted")
+    keys |= {key for key in leaves(storm) if key.startswith(optional)}
     assert keys - described == set()
     parents = {key for key in described if any(each.startswith((f"{key}.", f"{key}[]")) for each in keys)}
     absent = {key for key in described if key.startswith(("throughput.", "companions.", "machines[]."))}

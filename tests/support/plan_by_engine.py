@@ -11,7 +11,7 @@ from loadsim.dryrun.tally import Tally
 from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
 from loadsim.engine.event_log import Events
-from loadsim.model.ports import Services
+from loadsim.model.ports import DriverOfSenders, Services
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.scenario.workload import Workload
 from loadsim.users.plugin_tasks import idle_tasks
@@ -89,7 +89,16 @@ def plan_by_engine(workload: Workload) -> tuple[Tally, Counter[str]]:
         )
         rounds.arrive = cast(Any, driver).arrive
         users, drivers = range(1, scenario.users + 1), {group.driver_name: driver for group in scenario.topology}
-        load = EngineLoad(workload, users, drivers, contents, RUN_ID, plugin_tasks=idle_tasks(scenario))
+        load = EngineLoad(
+            workload,
+            users,
+            drivers,
+            contents,
+            RUN_ID,
+            plugin_tasks=idle_tasks(scenario),
+            senders=workload.senders,
+            outside=cast(DriverOfSenders, driver),
+        )
         options = EngineOptions(clock, WALL_CLOCK_US, rounds, owns_process=False, strict=True)
         await Engine(load, EngineRecords(tally, Events(None)), options).run()
 

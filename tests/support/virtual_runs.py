@@ -64,13 +64,13 @@ def quiet(**rows: Any) -> dict[str, Any]:
 def scenario_of(
     place: Path, *groups: tuple[dict[str, Any], int], day: str = "600s", ramp_up: str = "1s", **keys: Any
 ) -> Scenario:
-    """A scenario of groups (profile, users) on a server that is not there."""
+    """A scenario of groups (profile, users) on a server that is not there; profiles without a mailbox come last."""
     place.mkdir(exist_ok=True)
     topology = []
     for at, (profile, users) in enumerate(groups):
         path = place / f"profile{at}.yaml"
         path.write_text(yaml.safe_dump({"name": f"profile{at}"} | profile), encoding="utf-8")
-        topology.append({"profile": str(path), "users": users, "protocol": "fake"})
+        topology.append({"profile": str(path), "users": users} | ({} if "mailbox" in profile else {"protocol": "fake"}))
     document = {
         "name": "virtual",
         "server": "embedded",
@@ -178,6 +178,7 @@ def live(
     limit_s: float = 60.0,
     during: During | None = None,
     users: Sequence[int] | None = None,
+    senders: Sequence[int] | None = None,
     wrap: Callable[[InMemoryDriver], Driver] = lambda driver: driver,
     companions: Callable[[InMemoryDriver], Mapping[str, Sequence[Driver]]] = lambda _: {},
     prepare: Callable[[Tape], None] = lambda _: None,
@@ -211,6 +212,8 @@ def live(
             "run-1",
             companions(driver),
             load_tasks(scenario),
+            senders=workload.senders if senders is None else senders,
+            outside=driver,
         )
         options = EngineOptions(clock, control=control(clock) if control else None)
         engine = Engine(load, EngineRecords(tape, Events(out), snapshots.append), options)

@@ -81,7 +81,7 @@ class Unanswered(InMemoryMailbox):
 
     async def _break(self, act: Callable[..., Any], *about: Any) -> Any:
         answer = await act(*about)
-        if draw(2, self._account.number, "unanswered", self._commands) < 0.1:
+        if draw(2, self._account.number, "unanswered", self.dialogue.commands) < 0.1:
             raise ServerLost("reset")
         return answer
 
@@ -119,7 +119,7 @@ class Lying(InMemoryMailbox):
 
     @property
     def begun(self) -> bool:
-        return self._commands > 30
+        return self.dialogue.commands > 30
 
 
 class MovesNothing(Lying):

@@ -185,7 +185,7 @@ def test_the_tables_leave_nothing_out() -> None:
         assert unnamed == set()
 
 
-@pytest.mark.parametrize("name", known("profiles"))
+@pytest.mark.parametrize("name", [name for name in known("profiles") if not name.startswith("outside/")])
 def test_outcomes_and_kinds_have_a_fixed_order(name: str) -> None:
     """Outcomes and message kinds come in a fixed order, and the running sum of the outcomes ends at exactly 1."""
     profile = load_profile(name)

@@ -1,0 +1,77 @@
+"""Outgoing mail of an outside sender, who has no mailbox."""
+
+from __future__ import annotations
+
+from loadsim.errors import ServerRefused
+from loadsim.model.message_tag import new_mail_id
+from loadsim.model.ports import INBOX, Submission
+from loadsim.model.records import BY_LIST, INDIVIDUALLY
+from loadsim.scenario.workload import NEW_MAIL, Addressing
+from loadsim.users.host import Host
+from loadsim.users.tasks import Outgoing
+
+
+class Outbox:
+    """Composes and submits a sender's messages; records them as a user's (`users.mail`).
+
+    A message to an unknown recipient reaches no user. Its refusal is expected, and counted in `host.counts.outside`.
+    """
+
+    def __init__(self, host: Host, sender: int, submission: Submission) -> None:
+        self._host = host
+        self._sender = sender
+        self._address = host.workload.scenario.sender_account(sender).address
+        self._submission = submission
+
+    def compose(self, index: int) -> Outgoing:
+        """Return the sender's `index`th message."""
+        host, load, sender = self._host, self._host.workload, self._sender
+        profile = load.sender_profile(sender)
+        unknown = load.unknown_recipient(sender, index)
+        to = Addressing((), None) if unknown else load.addressing(sender, profile, NEW_MAIL, index)
+        addresses = [unknown] if unknown else load.addresses(to)
+        kind, size_bytes = load.message_kind(sender, profile, "new.kind", index)
+        message_id = new_mail_id(sender, index)
+        message = host.contents.compose(
+            run=host.run_id,
+            sender=sender,
+            sender_address=self._address,
+            to=addresses,
+            id=message_id,
+            kind=kind,
+            sent_us=host.wall_clock_us(),
+            domain=load.scenario.domain,
+            size_bytes=size_bytes,
+        )
+        return Outgoing(message, message_id, addresses, load.recipients(to), to.users)
+
+    async def submit(self, outgoing: Outgoing) -> None:
+        """Submit a message. Raises `TaskFailed`, except if the server refuses an unknown recipient for good."""
+        counts = self._host.counts.outside
+        try:
+            await self._submission.send(self._address, outgoing.addresses, outgoing.message)
+        except ServerRefused as failure:
+            if outgoing.reached or not failure.is_of_recipient:
+                self._record("unsure", outgoing, self._host.now_ns())
+                raise
+            counts.unknown_refused += 1
+        except BaseException:
+            self._record("unsure", outgoing, self._host.now_ns())
+            raise
+        else:
+            counts.unknown_accepted += not outgoing.reached
+
+    def accepted(self, outgoing: Outgoing, at_ns: int) -> None:
+        """Record that the server accepted a submitted message at this instant."""
+        self._record("accepted", outgoing, at_ns)
+        for user in outgoing.reached:
+            self._host.mail_accepted(outgoing.id, user, self._sender)
+
+    async def close(self) -> None:
+        """End a connection that was kept open."""
+        await self._submission.close()
+
+    def _record(self, event: str, outgoing: Outgoing, at_ns: int) -> None:
+        for user in outgoing.reached:
+            folder = INBOX if event == "unsure" else INDIVIDUALLY if user in outgoing.individuals else BY_LIST
+            self._host.recorder.mail((event, outgoing.id, user, self._sender, at_ns, folder))
