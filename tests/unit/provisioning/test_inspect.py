@@ -11,7 +11,7 @@ from mailservers import DOMAIN, StartDovecotPostfix, idling, inbox, numbered_acc
 from provisioning import own_message
 
 from loadsim.errors import ServerRefused
-from loadsim.model.message_tag import MessageTag, vouched
+from loadsim.model.message_tag import OUTSIDE_DOMAIN, MessageTag, vouched
 from loadsim.model.ports import INBOX, Account, Part, Structure
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning.clean import Cleaned, clean_mailbox
@@ -111,6 +111,8 @@ def test_only_senders_and_ids_of_loadsim_are_its_own(sender: str, message_id: st
     """From and Message-ID must both be those of loadsim."""
     right = (f"b@{DOMAIN}", f"<n2.1.r1@{DOMAIN}>")
     assert vouched(TAG, *right, DOMAIN)
+    assert vouched(TAG, f"sender1@{OUTSIDE_DOMAIN}", right[1], DOMAIN)
+    assert not vouched(TAG, f"sender1@{OUTSIDE_DOMAIN}", f"<n2.1.r1@{OUTSIDE_DOMAIN}>", DOMAIN)
     assert not vouched(TAG, sender, message_id, DOMAIN)
     assert not vouched(TAG, right[0], message_id, DOMAIN)
     assert not vouched(TAG, f"b@sub.{DOMAIN}", right[1], DOMAIN)

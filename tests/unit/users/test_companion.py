@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class CompanionDriver:
         if self.stale:
             mailbox._inbox = deepcopy(first._inbox)
             mailbox._folders = {**first._folders, INBOX: mailbox._inbox}
-        mailbox._account = replace(account, number=account.number + COMPANIONS)
+        mailbox.dialogue.user += COMPANIONS
         receive = first.receive
 
         def both(mail: MailInMemory) -> None:

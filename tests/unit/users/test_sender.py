@@ -2,20 +2,28 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from audited_runs import audited
 from plan_by_engine import plan_by_engine
 from virtual_runs import EVERYTHING, assert_one_at_a_time, chosen, live, quiet, recipients, scenario_of
 
+from loadsim.analysis.summary import summarise
+from loadsim.documents.yaml_reader import shipped
 from loadsim.dryrun import plan as plans
 from loadsim.dryrun.plan import make_plan
-from loadsim.errors import ServerLost, ServerRefused
+from loadsim.errors import ConfigError, LogError, ServerLost, ServerRefused
+from loadsim.findings.catalogue import Code
 from loadsim.model.message_tag import OUTSIDE_DOMAIN
 from loadsim.model.partition import divide
 from loadsim.protocols.in_memory import InMemoryDriver
+from loadsim.scenario.population import resized
+from loadsim.scenario.profile import load_any_profile, load_profile
+from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.scenario.workload import Workload, plan_digest
 
 OUTSIDE: dict[str, Any] = {"mailbox": False, "new_mail": {"per_day": 40}, "messages": {"ups1K": 1}}
@@ -211,3 +219,107 @@ def test_day_shape_applies(tmp_path: Path) -> None:
     due_us = [activity.due_us for sender in load.senders for activity in load.activities(sender)]
     assert len(due_us) > 80
     assert max(due_us) < 300_000_000
+
+
+# --- results ---
+
+
+def test_results_state_senders_apart_from_users(tmp_path: Path) -> None:
+    """Senders count neither as users nor as users of a driver; their unknown recipients are in the figures."""
+    scenario = scenario_of(tmp_path, (READERS, 6), (OUTSIDE | {"unknown_recipients": "20%"}, 4))
+    header = {"users": 6, "engine_users": 6, "senders": 4, "window_s": [0.0, 600.0]}
+    lived = live(scenario, tmp_path, header=header)
+    figures = summarise([tmp_path / "0.tlog"]).figures
+    assert (figures.users, figures.by_protocol["fake"].users) == (6, 6)
+    assert figures.outside is not None
+    assert figures.outside.senders == 4
+    assert figures.outside.unknown_refused == lived.tape.told["outside"]["unknown_refused"] > 10
+    assert figures.outside.unknown_accepted == 0
+    inject = next(task for task in figures.tasks if task.task == "INJECT")
+    assert (inject.hits, inject.weight) == (len(lived.tasks("INJECT")), 0)
+    assert figures.delivery.undelivered_at_end == figures.delivery.duplicates == 0
+    assert figures.delivery.accepted == len(lived.mails("accepted"))
+
+
+def test_an_audit_finds_each_message_from_outside(tmp_path: Path) -> None:
+    """One that vanishes from an Inbox is missed."""
+    scenario = scenario_of(tmp_path, (quiet(), 6), (OUTSIDE, 4))
+    header = {"users": 6, "engine_users": 6, "senders": 4}
+    lived = live(scenario, tmp_path, header=header)
+    faults, totals = audited(lived, tmp_path)
+    assert (faults, totals.unknown) == ([], 0)
+    assert totals.messages >= len(lived.mails("accepted")) > 100
+    inbox = next(box._inbox for box in lived.driver.mailboxes.values() if box._inbox.messages)
+    inbox.messages.popitem()
+    (tmp_path / "audit.sqlite").unlink()
+    faults, _ = audited(lived, tmp_path)
+    assert [fault.code for _, fault in faults] == [Code.MAIL_LOST]
+
+
+def test_a_log_has_no_sender_beyond_the_stated_ones(tmp_path: Path) -> None:
+    scenario = scenario_of(tmp_path, (quiet(), 6), (OUTSIDE, 4))
+    header = {"users": 6, "engine_users": 6, "senders": 3, "hand": asdict(divide(6, 1)[0])}
+    with pytest.raises(LogError, match="user: expected one of 9, found user 10"):
+        live(scenario, tmp_path, header=header)
+
+
+# --- scenarios ---
+
+
+def stated(place: Path, *groups: dict[str, Any], **keys: Any) -> Scenario:
+    (place / "shop.yaml").write_text(yaml.safe_dump({"name": "shop", **OUTSIDE, **keys.pop("profile", {})}))
+    document = {"server": "embedded", "topology": [*groups], "run": {"day_length": "600s"}} | keys
+    (place / "scenario.yaml").write_text(yaml.safe_dump(document))
+    return load_scenario(str(place / "scenario.yaml"))
+
+
+MEDIUM, SHOP = {"profile": "loadsim-5.5/medium", "users": 10}, {"profile": "shop.yaml", "users": 4}
+
+
+@pytest.mark.parametrize(
+    ("groups", "keys", "expected"),
+    [
+        ((SHOP, MEDIUM), {}, r"topology\[0\].profile: expected a profile of users with mailboxes, found profile shop"),
+        ((SHOP,), {}, "topology: expected users with mailboxes, found only senders from outside"),
+        ((MEDIUM, SHOP | {"protocol": "mapi"}), {}, r"topology\[1\].protocol: expected none, found one for senders"),
+        ((MEDIUM, SHOP | {"program": "thunderbird"}), {}, r"topology\[1\].program: expected none, found one for"),
+        ((MEDIUM, SHOP), {"domain": "outside.test"}, "domain: expected a domain other than that of outside senders"),
+        ((MEDIUM, SHOP), {"profile": {"mailbox": True}}, "mailbox: expected no; users with a mailbox do not state it"),
+        ((MEDIUM, SHOP), {"profile": {"browse": {"per_day": 1}}}, "browse: expected one of the keys name, mailbox, "),
+        ((MEDIUM, SHOP), {"profile": {"unknown_recipients": 2}}, "unknown_recipients: expected a share such as 30%"),
+        ((MEDIUM, SHOP), {"profile": {"messages": None}}, "messages: expected messages or message_sizes, found"),
+    ],
+)
+def test_bad_senders_are_refused_in_one_line(
+    tmp_path: Path, groups: Sequence[dict[str, Any]], keys: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(ConfigError, match=expected) as refusal:
+        stated(tmp_path, *groups, **keys)
+    assert "\n" not in str(refusal.value)
+
+
+def test_users_cannot_be_read_from_the_profile_of_senders() -> None:
+    with pytest.raises(ConfigError, match="profile outside/bulk: expected users with mailboxes, found mailbox: no"):
+        load_profile("outside/bulk")
+
+
+def test_a_resolved_scenario_has_the_same_senders(tmp_path: Path) -> None:
+    scenario = stated(tmp_path, MEDIUM, SHOP)
+    (tmp_path / "again.yaml").write_text(scenario.to_yaml())
+    again = load_scenario(str(tmp_path / "again.yaml"))
+    assert (again.outside, again.digest()) == (scenario.outside, scenario.digest())
+
+
+@pytest.mark.parametrize(("users", "senders"), [(10, 4), (5, 2), (20, 8), (1000, 400), (2, 1)])
+def test_senders_scale_with_users(tmp_path: Path, users: int, senders: int) -> None:
+    settings = resized(stated(tmp_path, MEDIUM, SHOP), users, 1000)
+    scenario = load_scenario(str(tmp_path / "scenario.yaml"), settings)
+    assert (scenario.users, scenario.senders) == (users, senders)
+
+
+@pytest.mark.parametrize("name", ["outside/machine", "outside/bulk"])
+def test_shipped_senders_state_their_sources(name: str) -> None:
+    text = (shipped("profiles") / f"{name}.yaml").read_text(encoding="utf-8")
+    assert "assumed" in text
+    profile = load_any_profile(name)
+    assert (profile.name, profile.mailbox) == (name, False)  # type: ignore[union-attr]
