@@ -24,7 +24,10 @@ class Outbox:
         self._submission = submission
 
     def compose(self, index: int) -> Outgoing:
-        """Return the sender's `index`th message."""
+        """Return the sender's `index`th message. Its header names the first recipient only, as bulk mail's does.
+
+        Otherwise, users would reply to all of its recipients, and mail would multiply.
+        """
         host, load, sender = self._host, self._host.workload, self._sender
         profile = load.sender_profile(sender)
         unknown = load.unknown_recipient(sender, index)
@@ -36,7 +39,7 @@ class Outbox:
             run=host.run_id,
             sender=sender,
             sender_address=self._address,
-            to=addresses,
+            to=addresses[:1],
             id=message_id,
             kind=kind,
             sent_us=host.wall_clock_us(),

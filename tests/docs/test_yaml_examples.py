@@ -102,7 +102,8 @@ def test_each_yaml_block_is_read(block: Block, place: Path) -> None:
         case _:
             whole = BASE | document
             file.write_text(yaml.safe_dump(whole))
-            assert load_scenario(str(file), []).users == sum(group["users"] for group in whole["topology"])
+            read = load_scenario(str(file), [])
+            assert read.users + read.senders == sum(group["users"] for group in whole["topology"])
 
 
 @pytest.mark.slow

@@ -88,6 +88,18 @@ def test_users_answer_active_users_instead_of_outside_senders(tmp_path: Path) ->
     assert {load.correspondent(1, sender) for sender in range(7, 11)} <= set(range(2, 7))
 
 
+def test_other_recipients_are_blind_copies(tmp_path: Path) -> None:
+    """Replies to all go to one person only; otherwise, mail would multiply."""
+    crowd = OUTSIDE | {"new_mail": {"per_day": 10, "recipients": 8}}
+    repliers = quiet(process_inbox={"per_day": 60}, after_reading={"reply_all": "100%"})
+    lived = live(scenario_of(tmp_path, (repliers, 12), (crowd, 2)), tmp_path)
+    reached = recipients(lived)
+    first = [users for message, users in reached.items() if message.startswith("n")]
+    assert len(first) > 10
+    assert {len(users) for users in first} == {8}
+    assert {len(users) for message, users in reached.items() if message.startswith("r")} <= {1, 2}
+
+
 @pytest.mark.parametrize("kind", [ServerRefused("554 DATA", "554 no"), ServerLost("closed")])
 def test_a_failed_message_is_recorded_and_unsure(tmp_path: Path, kind: Exception) -> None:
     command = "SMTP DATA"
