@@ -101,14 +101,18 @@ def _may_record(name: object, since: object, now: int, outcome: object, *moved: 
 
 
 class CheckedDriver:
-    """A plug-in's driver whose sessions report to a `CheckedObserver`; everything else is the driver's own."""
+    """A plug-in's driver that reports to a `CheckedObserver`; everything else is the driver's own."""
 
     def __init__(self, driver: Driver, package: str) -> None:
         self._driver, self._package = driver, package
         self._names = set[str]()
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._driver, name)
+        own = getattr(self._driver, name)
+        return (lambda account, observer: own(account, self._checked(observer))) if name == "outside" else own
 
     def session(self, account: Account, observer: Observer) -> Session:
-        return self._driver.session(account, CheckedObserver(observer, self._package, self._names))
+        return self._driver.session(account, self._checked(observer))
+
+    def _checked(self, observer: Observer) -> CheckedObserver:
+        return CheckedObserver(observer, self._package, self._names)

@@ -439,7 +439,6 @@ class Driver(Protocol):
         """Return a new session for one user; nothing is connected yet."""
 
 
-@runtime_checkable
 class DriverOfSenders(Protocol):
     """A driver by which outside senders can submit, too."""
 

@@ -135,7 +135,7 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
             drivers[name] = open_driver(name, scenario.with_program(services, OUTLOOK_LIKE))
             if not hasattr(drivers[name], "supported_tasks"):
                 raise ConfigError(f"protocol {name}: expected a driver with supported_tasks, found one without")
-            if index == 0 and scenario.outside and not isinstance(drivers[name], DriverOfSenders):
+            if index == 0 and scenario.outside and not hasattr(drivers[name], "outside"):
                 raise ConfigError(
                     f"{scenario.name}: topology[0].protocol: expected a driver by which outside senders can submit,"
                     f" such as imap, found {name}"

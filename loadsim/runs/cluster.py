@@ -126,6 +126,11 @@ class _Clients:
         watcher.stage("join")
         clients = fit_clients(await cluster.joined(self.wanted, watcher.message))
         users = assign_users(all_of, clients)
+        if run.scenario.outside and len(users) < len(clients):  # a client without users would take its senders along
+            raise ConfigError(
+                f"{run.scenario.name}: topology: expected users for each of {len(clients)} clients, since there are"
+                f" outside senders, found {all_of}"
+            )
         tasks = 0 if run.load is None else sum(map(sum, run.load.tasks.values()))
         for_user = tasks * LOG_BYTES_PER_TASK / all_of
         needed_bytes = {name: round(for_user * sum(map(len, own))) for name, own in users.items()}

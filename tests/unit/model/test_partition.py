@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadsim.model import partition
-from loadsim.model.partition import CIRCLE, Assignment, divide
+from loadsim.model.partition import CIRCLE, Assignment, all_users, divide
 from loadsim.scenario.population import Population
 from loadsim.scenario.scenario import load_scenario
 
@@ -61,3 +61,15 @@ def test_blocks_hold_the_users_of_the_rule(users: int, step: int, begin: int, en
         assert own == [user for user in range(1, users + 1) if user in assignment]
         assert len(assignment) == len(own)
         assert {type(user) for user in own} <= {int}
+
+
+@pytest.mark.parametrize(("users", "senders"), [(1, 1), (7, 50), (100, 3), (1000, 400)])
+def test_senders_are_divided_as_users_are(users: int, senders: int) -> None:
+    """Clients, and the engines of each, divide all senders; those of a client's engines are the client's."""
+    clients = all_users(users).cut([3, 1])
+    engines = [client.cut([1, 1]) for client in clients]
+    for client, own in zip(clients, engines, strict=True):
+        together = sorted(number for engine in own for number in engine.with_senders(senders))
+        assert together == list(client.with_senders(senders))
+    everyone = sorted(number for client in clients for number in client.with_senders(senders))
+    assert everyone == list(range(1, users + senders + 1))

@@ -26,6 +26,9 @@ class Driver:
     def session(self, account, observer):
         return observer
 
+    def outside(self, account, observer):
+        return observer
+
 def open_driver(services):
     return Driver()
 """
@@ -73,8 +76,8 @@ def noted() -> Noted:
     return Noted()
 
 
-@pytest.fixture
-def reported(noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observer:
+@pytest.fixture(params=["session", "outside"])
+def reported(noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Observer:
     place = package_of(tmp_path / "package", DRIVER, protocols="other = other:open_driver")
     monkeypatch.delitem(sys.modules, "other", raising=False)
     monkeypatch.setattr(sys, "path", [str(place), *sys.path])
@@ -82,7 +85,8 @@ def reported(noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> O
     assert (driver.name, driver.supported_tasks) == ("other", ALL_TASKS)
     assert getattr(driver, "takes_programs", False)
     assert not hasattr(driver, "anything_else")
-    return driver.session(ACCOUNT, noted)  # type: ignore[return-value]
+    observer: Observer = getattr(driver, request.param)(ACCOUNT, noted)
+    return observer
 
 
 def test_valid_reports_pass(noted: Noted, reported: Observer) -> None:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ from small_runs import written
 from virtual_runs import NOWHERE
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import ALL_TASKS
+from loadsim.model.ports import ALL_TASKS, Endpoint
 from loadsim.protocols.registry import check_drivers, open_driver
 from loadsim.scenario.scenario import load_scenario
 
 PLUGIN = """
-from loadsim.model.ports import ALL_TASKS
+from loadsim.model.ports import ALL_TASKS, Endpoint
 from loadsim.protocols.imap import open_driver as open_imap
 
 class SmallDriver:
@@ -116,6 +116,16 @@ def test_a_driver_states_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     lacking = NewerDriver(supported_tasks=ALL_TASKS - {"BROWSE", "MOVE"})
     monkeypatch.setattr("loadsim.protocols.registry.plugin", lambda kind, name: Found(lacking))
     check_drivers(scenario, NOWHERE)
+    mixed = [*topology, {"profile": "outside/bulk", "users": 1}]
+    scenario = load_scenario(str(written(tmp_path / "mixed.yaml", topology=mixed)))
+    with pytest.raises(ConfigError, match="a driver by which outside senders can submit, such as imap, found any"):
+        check_drivers(scenario, NOWHERE)
+
+
+@pytest.mark.parametrize(("name", "can"), [("imap", True), ("aioimaplib", True), ("mapi", False)])
+def test_senders_submit_by_drivers_with_smtp(name: str, can: bool) -> None:
+    services = replace(NOWHERE, mapi=Endpoint("localhost", 0, path="/mapi/emsmdb"))
+    assert hasattr(open_driver(name, services), "outside") == can
 
 
 def test_an_unknown_protocol_is_rejected_in_one_line() -> None:
