@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from mailservers import StartDovecotPostfix, logged_on
-from small_runs import on, population_of, written
+from small_runs import loadsim, on, population_of, written
 from virtual_runs import quiet
 
 from loadsim.model.message_tag import HEADER, OUTSIDE_DOMAIN, MessageTag
@@ -71,7 +71,10 @@ def test_a_run_on_the_embedded_server_accounts_for_mail_from_outside(tmp_path: P
 def test_every_message_from_outside_is_in_its_mailbox_once(
     dovecot_postfix: StartDovecotPostfix, tmp_path: Path
 ) -> None:
-    """Users leave their Inbox as it is. imaplib finds what the plan says, and Postfix has refused the rest."""
+    """Users leave their Inbox as it is. imaplib finds what the plan says, and Postfix has refused the rest.
+
+    `clean` removes it like all of loadsim's mail.
+    """
     path = scenario_in(tmp_path, quiet())
     server = dovecot_postfix(*population_of(load_scenario(str(path))))
     scenario = load_scenario(str(scenario_in(tmp_path, quiet(), **on(server.services))))
@@ -96,3 +99,7 @@ def test_every_message_from_outside_is_in_its_mailbox_once(
     assert (score["outside_unknown_refused"], score["outside_unknown_accepted"]) == (unknown, 0)
     assert server.queue() == []
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["counts"] == {}
+    assert loadsim("clean", path).returncode == 0
+    for user in range(1, 5):
+        with logged_on(server, scenario.account(user)) as client:
+            assert client.select("INBOX", readonly=True)[1] == [b"0"]
