@@ -230,7 +230,7 @@ class InMemoryStage(Stage):
     async def deliver(self, *messages: bytes) -> None:
         assert isinstance(self.driver, InMemoryDriver)
         for each in messages:
-            self.driver.deliver([self.account.address], each)
+            self.driver.deliver([self.account.number], each)
 
     def fail(self, command: str, how: type[TaskFailed]) -> None:
         self._command, self._how = command, how
