@@ -43,7 +43,7 @@ from typing import Any
 from loadsim.errors import GeneratorFailed, InboxRenumbered, PluginFailed, ServerLost, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver, KeptLines
-from loadsim.model.records import GENERATOR, LOOP, NO_CLOCK, NO_SESSION, PROCESS_INBOX_SPAN, Arrival
+from loadsim.model.records import GENERATOR, NO_CLOCK, NO_SESSION, PROCESS_INBOX_SPAN, Arrival
 from loadsim.model.terms import STRESS
 from loadsim.scenario.workload import PROCESS_INBOX
 from loadsim.users import tasks
@@ -54,6 +54,7 @@ from loadsim.users.inbox import Unread
 from loadsim.users.mail import UserMail
 from loadsim.users.pending import ClosedLoop, Ended, PendingActivities
 from loadsim.users.session_state import DROPPED, ON_TIME, Late, SessionState, next_look_ns
+from loadsim.users.waits import Waits
 
 IDLE = "IDLE"
 """The name under which failures between tasks are counted."""
@@ -96,14 +97,9 @@ class User:
         self._task: asyncio.Task[None] | None = None
         self.performing: str | None = None
         self._cut = False
-        self._waits: list[tuple[int, int]] = []  # each command's first byte and its answer's last
-        self._own_ns = 0  # of these, the server was waiting for us
-        self._unstated = False  # a command's driver has not said when its answer arrived
-        self._states_arrivals = False  # the driver does, for some command at least
-        self._clock = LOOP  # that of the last answer
+        self._waits = Waits(self.mail)
         self._free_ns = 0  # the end of the last task, or of the time without a session
         self._ended = Ended(0, "ok", ON_TIME, talked=False)  # the last step
-        self._moved_bytes = 0
 
         # The end.
         self.given_up = False  # set by the host: the user's state is broken
@@ -125,18 +121,9 @@ class User:
         arrival: Arrival | None = None,
         own_ns: int = 0,
     ) -> None:
-        self._moved_bytes += sent_bytes + received_bytes
-        since += own_ns
-        self._states_arrivals |= arrival is not None
-        if arrival is None or arrival[0] < since:  # the latter after the wall clock was set
-            self._unstated |= arrival is None
-            arrival = self.now(), LOOP
-        answered_ns = arrival[0]
-        if answered_ns >= self.mail.answered_ns:  # else it was read after one that came later, on another connection
-            self.mail.answered_ns, self._clock = arrival
-        self._waits.append((since - own_ns, answered_ns))
-        self._own_ns += own_ns
+        answered_ns = self._waits.add(since, sent_bytes + received_bytes, arrival, own_ns)
         try:
+            since += own_ns
             self._recorder.command((name, self.number, since, answered_ns, outcome, sent_bytes, received_bytes))
         except Exception as error:  # noqa: BLE001 - raised here, it would end the connection as if the server had
             self._break_session(error, f"the end of {name}")
@@ -438,10 +425,8 @@ class User:
             own_ns = self._session.lateness_ns(ready_ns, began_ns, self._free_ns)
             busy_ns, down_ns, generator_ns = busy_ns + own_ns[0], down_ns + own_ns[1], generator_ns + own_ns[2]
         # Do it.
-        self._moved_bytes = self._own_ns = composing_ns = 0
-        self._waits.clear()
-        self._unstated, self._clock = False, LOOP
-        self.mail.answered_ns = 0
+        composing_ns = 0
+        self._waits.begin()
         self.mail.watching = False
         if not self._dropping:
             self._broken = None
@@ -475,37 +460,20 @@ class User:
         finally:
             # Record it, and keep what the next step needs.
             self.performing = None
-            between_ns = self._between_ns(task, began_ns, ended_ns, composing_ns)
+            between_ns = self._waits.between_ns(task.name, began_ns, ended_ns, composing_ns)
             started_ns, generator_ns = began_ns + between_ns, generator_ns + between_ns
             if outcome == "unfinished" and isinstance(self._broken, PluginFailed):
                 self.host.failed(self, IDLE, self._broken)
             self._free_ns = ended_ns or 0
             late_ns = (busy_ns, down_ns, generator_ns)
-            clock = NO_CLOCK if ended_ns is None else self._clock_of(task, ended_ns)
+            clock = NO_CLOCK if ended_ns is None else self._waits.clock_of(task.name, ended_ns)
             instants, parts = (due_ns, started_ns, ended_ns), (between_ns, generator_ns - earlier_ns)
-            self._record(task.name, instants, outcome, error, late_ns, parts, self._moved_bytes, clock)
+            self._record(task.name, instants, outcome, error, late_ns, parts, self._waits.moved_bytes, clock)
             self.mail.compare_shown()
             ended = self.now() if ended_ns is None else ended_ns
             late_ns = (busy_ns + ended - started_ns, down_ns, generator_ns)
-            self._ended = Ended(ended, outcome, late_ns, self._moved_bytes > 0)
+            self._ended = Ended(ended, outcome, late_ns, self._waits.moved_bytes > 0)
         return result
-
-    def _is_reported(self, task: tasks.Task) -> bool:
-        """Return whether everything that a task waits for is reported as a command with its arrival."""
-        return self._states_arrivals and not self._unstated and task.name not in self.host.plugin_tasks
-
-    def _clock_of(self, task: tasks.Task, ended_ns: int) -> str:
-        """Return which of `CLOCKS` tells the end of a task; none if it asked the server nothing."""
-        if not self._waits and self._is_reported(task):
-            return NO_CLOCK
-        return self._clock if self.mail.answered_ns == ended_ns else LOOP
-
-    def _between_ns(self, task: tasks.Task, began_ns: int, ended_ns: int | None, composing_ns: int) -> int:
-        """Return for how long the server waited for us in a task that has ended."""
-        if not self._waits or not self._is_reported(task):
-            return composing_ns
-        between_ns = self._own_ns + time_between(self._waits, began_ns, ended_ns)
-        return between_ns if ended_ns is None else min(between_ns, ended_ns - began_ns)
 
     def _on(self) -> None:
         self.host.counts.users_on += 1
@@ -578,12 +546,3 @@ class User:
         """Record a span of several tasks (`model.records.SPANS`)."""
         instants = (due_ns, started_ns, ended_ns)
         self._recorder.task((name, *self._whose, *instants, 0.0, 0.0, 0.0, 0.0, 0.0, outcome, "", 0, NO_CLOCK))
-
-
-def time_between(waits: Sequence[tuple[int, int]], begin_ns: int, end_ns: int | None) -> int:
-    """Return for how long, between two instants, none of these commands was under way (None: until the last ended)."""
-    between_ns, until_ns = 0, begin_ns
-    for since_ns, answered_ns in sorted(waits):
-        between_ns += max(0, (since_ns if end_ns is None else min(since_ns, end_ns)) - until_ns)
-        until_ns = max(until_ns, answered_ns)
-    return between_ns if end_ns is None else between_ns + max(0, end_ns - until_ns)
