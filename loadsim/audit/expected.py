@@ -7,7 +7,7 @@ Each event changes the copies of a message. A copy is a folder, and the flags th
     left                names the folder from which the next event takes a copy, instead of the Inbox
     moved, deleted      a copy goes from there to `folder`, with its flags
     copied              `folder` has a further copy, with the flags that all copies have
-    saved               `folder` has a copy that is seen; in the calendar, it replaces all others
+    saved               `folder` has a copy that is seen, and a draft in Drafts; in the calendar, it replaces all others
     expunged            `folder` has one copy less
     read, answered ...  a copy in `folder` has this flag
     unsure              from now on, a copy may also be in `folder`; after `left`, one may be gone
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from loadsim.model.ports import CALENDAR, INBOX, Flag
+from loadsim.model.ports import CALENDAR, DRAFTS, INBOX, Flag
 
 FLAGGED = {"read": Flag.SEEN, "answered": Flag.ANSWERED, "forwarded": Flag.FORWARDED}
 """The flags that events set."""
@@ -27,6 +27,7 @@ FLAGGED = {"read": Flag.SEEN, "answered": Flag.ANSWERED, "forwarded": Flag.FORWA
 Flags = frozenset[Flag]
 NONE: Flags = frozenset()
 SEEN: Flags = frozenset((Flag.SEEN,))
+SAVED_DRAFT: Flags = frozenset((Flag.SEEN, Flag.DRAFT))
 
 
 def common(flags: Sequence[Flags]) -> Flags:
@@ -141,8 +142,9 @@ class ExpectedMail:
                     for other in self.in_calendar:
                         self.messages[other].take(CALENDAR)
                         self.messages[other].expunged += (CALENDAR,)
-                of.copies.append((folder, SEEN))
-                of.given |= SEEN
+                flags = SAVED_DRAFT if folder == DRAFTS else SEEN
+                of.copies.append((folder, flags))
+                of.given |= flags
             case "expunged":
                 of.take(folder)
                 of.expunged += (folder,)

@@ -12,6 +12,7 @@ from loadsim.dryrun.rounds import Progress
 from loadsim.dryrun.tally import TRAFFIC, Tally
 from loadsim.dryrun.traffic import hours_of, mean_rates, peaks, sessions, storage, unknown_rates
 from loadsim.errors import ConfigError
+from loadsim.model import terms
 from loadsim.model.terms import CANONICAL, STRESS
 from loadsim.processes.control_groups import usable_cores
 from loadsim.scenario.profile import Calculated
@@ -108,7 +109,7 @@ def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[st
 
 def _user_load(users: int, days: float, done: Counter[str], calculated: Calculated | None) -> UserLoad:
     share = 1 / (users * days)  # per user and day
-    sent = sum(done[task] for task in SENDING.values())
+    sent = sum(done[task] for task in terms.SENDING)
     per_user = {
         "sent": sent * share,
         "received": done["messages_received"] * share,

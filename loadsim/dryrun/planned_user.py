@@ -50,9 +50,6 @@ class PlannedStorage(StoredMail):
         """Return False: an empty folder has lost nothing."""
         return False
 
-    def must_be_whole(self, _: object) -> Any:
-        return _UNGUARDED
-
     def tries(self, *_: object) -> None:
         pass
 
@@ -76,6 +73,13 @@ class PlannedMail(UserMail):
 
     def record_received(self, *_: object) -> None:
         pass
+
+    def does(self, _: str) -> bool:
+        """Return True: a plan has no other session for assistants' calls."""
+        return True
+
+    def must_be_whole(self, _: object) -> Any:
+        return _UNGUARDED
 
     def unless_sure(self, *_: object, **__: object) -> Any:
         return _UNGUARDED

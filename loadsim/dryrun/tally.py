@@ -10,7 +10,7 @@ from typing import Any
 from loadsim.model.records import SPANS, CommandFields, MailFields, TaskFields
 from loadsim.timinglog.planned_load import LEFT_OUT, PlannedLoad
 from loadsim.users import tasks
-from loadsim.users.tasks import TASKS
+from loadsim.users.activities import TASKS
 
 SYNC = tasks.SYNC.name
 

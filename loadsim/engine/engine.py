@@ -34,6 +34,7 @@ from loadsim.scenario.day_shape import DayShape
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.records import GIVEN_UP
 from loadsim.users.activities import UnderWay, plan
+from loadsim.users.assistant import Assistant
 from loadsim.users.companion import COMPANION, Companion
 from loadsim.users.host import Observed, SessionCounts
 from loadsim.users.mail import UserMail
@@ -75,9 +76,9 @@ class EngineLoad:
     """An engine's load: those users of a workload that have these numbers.
 
     `drivers` has one driver for each combination of protocol and programs among these users, `companions` one for each
-    of their companions, both by `Group.driver_name`. `plugin_tasks` has the plug-ins' tasks by name. `plan` returns a
-    user's activities; if its second argument is true, the plan is endless. Outside `senders` submit by the driver
-    `outside`.
+    of their companions that watch, and `assistants` one for each kind of calls, all by `Group.driver_name`.
+    `plugin_tasks` has the plug-ins' tasks by name. `plan` returns a user's activities; if its second argument is true,
+    the plan is endless. Outside `senders` submit by the driver `outside`.
     """
 
     workload: Workload
@@ -86,6 +87,7 @@ class EngineLoad:
     contents: Contents
     run_id: str
     companions: Mapping[str, Sequence[Driver]] = field(default_factory=dict)
+    assistants: Mapping[str, Mapping[str, Driver]] = field(default_factory=dict)
     plugin_tasks: Mapping[str, Task] = field(default_factory=dict)
     plan: Callable[[UserMail, bool], Iterator[UnderWay]] = plan
     senders: Collection[int] = ()
@@ -175,10 +177,14 @@ class Engine:
                 load.companions.get(workload.population.group(user.number).driver_name, ()), 1
             )
         ]
-        self._senders: list[Sender] = []
+        self._others: list[Assistant | Sender] = [
+            Assistant(self, user.mail, call, driver, user.whose)
+            for user in self.users
+            for call, driver in load.assistants.get(workload.population.group(user.number).driver_name, {}).items()
+        ]
         if load.outside is not None:
             driver_name = workload.scenario.topology[0].driver_name
-            self._senders = [Sender(self, number, driver_name, load.outside) for number in load.senders]
+            self._others += [Sender(self, number, driver_name, load.outside) for number in load.senders]
 
     # --- services for users (users.host.Host) -------------------------------------------------------------------------
 
@@ -293,7 +299,7 @@ class Engine:
                         later = 1 - 0.5**companion.which
                         on_ns = first_ns + self._on_after_ns(place[companion.number] + later)
                         running.append(group.create_task(companion.run(on_ns)))
-                    running += [group.create_task(sender.run()) for sender in self._senders]
+                    running += [group.create_task(other.run()) for other in self._others]
                     # The phases.
                     if await self._log_on_all():
                         ended = await self._work()
@@ -361,8 +367,8 @@ class Engine:
             user.guarded(User.plan_day)
             if at % PLANNED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        for sender in self._senders:
-            sender.plan_day()
+        for other in self._others:
+            other.plan_day()
         if self._options.owns_process:
             gc.collect()
             gc.freeze()  # so that the collector does not scan the state of thousands of users again
@@ -377,8 +383,8 @@ class Engine:
         self._phase = "work"
         self._events.write("start", users_on=self.counts.users_on)
         self._each(User.begin_day)
-        for sender in self._senders:
-            sender.begin_day()
+        for other in self._others:
+            other.begin_day()
         # Work.
         duration_ns = self.workload.duration_us * 1000
         outage = self.workload.scenario.outage
@@ -392,10 +398,8 @@ class Engine:
         self._events.write("end", ended=ended)
         end_ns = min(self.now_ns(), self.start_ns + duration_ns)
         self._each(lambda user: user.end_day(end_ns))
-        for companion in self._companions:
-            companion.end_day(end_ns)
-        for sender in self._senders:
-            sender.end_day(end_ns)
+        for each in (*self._companions, *self._others):
+            each.end_day(end_ns)
         return ended
 
     def _drop_sessions(self) -> None:
@@ -408,15 +412,15 @@ class Engine:
 
     async def _finish_and_drain(self, *, drain: bool) -> None:
         """Let running tasks end, cancel the rest after the grace period, then wait for mail in transit."""
-        working: list[User | Sender] = [*self.users, *self._senders]
+        working: tuple[User | Assistant | Sender, ...] = (*self.users, *self._others)
         await self._until(
-            self._limits.grace_s, lambda: all(one.performing in BETWEEN_TASKS for one in working), self._cutting
+            self._limits.grace_s, lambda: all(each.performing in BETWEEN_TASKS for each in working), self._cutting
         )
         # Count first: `cut_off` ends sessions.
         lost = sum(not (user.is_on or user.given_up) for user in self.users)
-        for one in working:
-            if one.performing not in BETWEEN_TASKS:
-                one.cut_off()
+        for each in working:
+            if each.performing not in BETWEEN_TASKS:
+                each.cut_off()
         if drain:
             await self._control.all_finished()
             self._phase = "drain"
@@ -447,10 +451,8 @@ class Engine:
         """Log off, as long as another user does so within the limit. Record stored mail that was not listed since."""
         self._phase = "log-off"
         self._each(User.close)
-        for companion in self._companions:
-            companion.close()
-        for sender in self._senders:
-            sender.close()
+        for each in (*self._companions, *self._others):
+            each.close()
 
         def ended() -> int:
             return sum([task.done() for task in running])
@@ -520,7 +522,7 @@ class Engine:
         )
         if self._companions:
             self.recorder.facts({"companions": {"count": len(self._companions), **asdict(self.counts.companions)}})
-        if self._senders:
+        if any(isinstance(other, Sender) for other in self._others):
             self.recorder.facts({"outside": asdict(self.counts.outside)})
         self._flusher.conclude()
         self._events.report_failures()

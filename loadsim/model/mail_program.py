@@ -9,7 +9,18 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from loadsim.documents.schema import PositiveDuration, Switch, matching, whole, word
+from loadsim.documents.schema import (
+    Amount,
+    Count,
+    Duration,
+    Positive,
+    PositiveDuration,
+    Share,
+    Switch,
+    matching,
+    whole,
+    word,
+)
 from loadsim.documents.typed import Reads, mismatch, mismatches, show, strict
 from loadsim.documents.yaml_reader import known, located, parse, read_document
 from loadsim.model.message_tag import HEADER
@@ -95,9 +106,31 @@ def _message_items(value: object) -> tuple[str, ...]:
 
 
 @strict
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The calls of an assistant, with the time of the profiles' day."""
+
+    per_day: Amount
+    """Calls per user and day."""
+    searches: Positive
+    """Searches of the Inbox in each call, each for one message."""
+    reads: Count
+    """Most messages found that it then reads."""
+    draft: Share
+    """Share of calls in which it saves a reply to the first message read in Drafts."""
+    send: Share
+    """Share of drafts that it then sends."""
+    pause_s: Duration
+    """Pause between its tasks; scales with the day."""
+
+
+@strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailProgram:
-    """A mail program's settings. Without `flags`, it has no header cache; without `message_items`, it fetches parts."""
+    """A mail program's settings. Without `flags`, it has no header cache; without `message_items`, it fetches parts.
+
+    An assistant has `calls`; all others watch the Inbox.
+    """
 
     name: Annotated[str, matching("[a-z][a-z0-9_-]{0,60}", "a name such as thunderbird")]
     """Name in results: lower-case letters, digits, `_` and `-`."""
@@ -128,6 +161,8 @@ class MailProgram:
     """One IMAP session from log-on to log-off, or one per view, which requires `idle: no`."""
     connections: Annotated[int, whole(1, MOST_CONNECTIONS)] = 1
     """Most simultaneous connections to the mailbox; more than one requires a kept session."""
+    calls: Calls | None = None
+    """An assistant's calls, in place of watching the Inbox; require a session per view. Default: none."""
 
     def __post_init__(self) -> None:
         mistakes = []
@@ -142,6 +177,8 @@ class MailProgram:
         if self.connections > 1 and self.session != KEPT:
             expected = f"1 for a session that is {self.session}"
             mistakes.append(mismatch(expected, str(self.connections), at=("connections",)))
+        if self.calls is not None and self.session != PER_VIEW:
+            mistakes.append(mismatch(f"{PER_VIEW} for a program with calls", self.session, at=("session",)))
         if mistakes:
             raise mismatches(mistakes)
 

@@ -17,7 +17,7 @@ from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import Arrival, CommandFields, MailFields, TaskFields
 from loadsim.model.state_checks import StateChecks
-from loadsim.model.terms import SERVICES
+from loadsim.model.terms import ASSISTANT_TASKS, SERVICES
 
 MessageRef = Hashable
 """A message in one of a mailbox's folders: an opaque value, which stays valid in later sessions."""
@@ -25,6 +25,7 @@ MessageRef = Hashable
 INBOX = "INBOX"
 SENT_ITEMS = "Sent Items"
 DELETED_ITEMS = "Deleted Items"
+DRAFTS = "Drafts"
 CALENDAR = "Calendar"
 
 
@@ -34,12 +35,15 @@ class Flag(StrEnum):
     SEEN = "\\Seen"
     ANSWERED = "\\Answered"
     FORWARDED = "$Forwarded"
+    DRAFT = "\\Draft"
 
 
-RESET_FLAGS = (*Flag, "\\Flagged", "\\Deleted", "\\Draft")
+RESET_FLAGS = (*Flag, "\\Flagged", "\\Deleted")
 """The flags that a start state determines. Others are the server's own: Dovecot 2.4.5 sets some at APPEND."""
 
-SYSTEM_FLAGS = tuple(flag for flag in Flag if flag.startswith("\\"))
+SYSTEM_FLAGS = Flag.SEEN, Flag.ANSWERED
+"""The system flags (RFC 9051 section 2.3.2) that tasks set in any folder; only drafts have another."""
+
 USER_FLAGS = tuple(str(flag) for flag in RESET_FLAGS if flag != "\\Deleted")
 """The flags that show users what has been done with a message."""
 
@@ -450,6 +454,7 @@ ALL_TASKS = frozenset(
     (
         *("LOGON", "SYNC", "READ", "LOAD ATTACHMENT", "SEND", "REPLY", "REPLY ALL", "FORWARD", "SAVE SENT", "MOVE"),
         *("COPY", "DELETE", "DELETE UNREAD", "BROWSE", "SEARCH", "SCHEDULE", "EVICT", "LOGOFF"),
+        *ASSISTANT_TASKS,
     )
 )
 """The names of all tasks; a driver may support only some."""

@@ -37,7 +37,10 @@ INJECT = "INJECT"
 UNSCORED = (LOGON, "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", INJECT, LOGOFF)
 """Tasks that have no weight unless the scenario gives them one."""
 
-SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", INJECT))
+ASSISTANT_TASKS = ("ASSISTANT SEARCH", "ASSISTANT READ", "ASSISTANT DRAFT", "ASSISTANT SEND")
+"""The tasks of assistants, which have no weight."""
+
+SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", "ASSISTANT SEND", INJECT))
 """Tasks that submit mail."""
 
 SERVICES = ("imap", "smtp", "mapi")

@@ -22,6 +22,7 @@ from loadsim.model.ports import (
     ALL_TASKS,
     CALENDAR,
     DELETED_ITEMS,
+    DRAFTS,
     INBOX,
     SENT_ITEMS,
     Account,
@@ -263,7 +264,8 @@ class InMemoryMailbox:
         self._system = system
         self._account = account
         self._observer = observer
-        self._names = _folders(system.workload.own_folders(account.number))
+        writes_drafts = system.workload.population.group(account.number).writes_drafts
+        self._names = _folders(system.workload.own_folders(account.number), writes_drafts)
         self._initial = {} if system.empty else system.workload.start_state(account.number)
         unread = 0 if system.empty else system.workload.initially_unread(account.number)
         self._inbox = _Folder(INBOX, self._initial.get(INBOX, 0), unread)
@@ -379,7 +381,7 @@ class InMemoryMailbox:
         await self._command("IMAP UID SEARCH", 40 + len(words), 20 + 5 * len(found))
         if uids := found[-newest:]:
             await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(uids))
-        return [self.header(listed, uid) for uid in uids]
+        return [self.header(listed, uid) for uid in uids if uid in listed.messages]  # the others have been moved
 
     def _searched(self, header: Header, key: SearchKey) -> str:
         """Return what a search by this key looks at; for texts, also what an answer may have been."""
@@ -556,9 +558,9 @@ def _greeting(endpoint: Endpoint | None) -> tuple[str, ...]:
 
 
 @lru_cache
-def _folders(own: tuple[str, ...]) -> tuple[str, ...]:
+def _folders(own: tuple[str, ...], writes_drafts: bool) -> tuple[str, ...]:
     """Return a mailbox's folders; users of the same profile share the tuple."""
-    return (INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, *own)
+    return (INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, *([DRAFTS] if writes_drafts else []), *own)
 
 
 def _size_bytes(messages: Iterable[_Message]) -> int:

@@ -62,13 +62,27 @@ def outside_driver(scenario: Scenario, drivers: Mapping[str, Driver]) -> DriverO
 
 
 def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[Driver, ...]]:
-    """Return new drivers for each group's companions, if any, by `Group.driver_name`."""
+    """Return new drivers for each group's companions that only watch, if any, by `Group.driver_name`."""
     return {
         group.driver_name: tuple(
-            open_driver(group.protocol, scenario.with_program(services, program)) for program in group.companions
+            open_driver(group.protocol, scenario.with_program(services, program))
+            for program in group.companions
+            if program.calls is None
         )
         for group in scenario.topology
         if group.companions
+    }
+
+
+def open_assistants(scenario: Scenario, services: Services) -> dict[str, dict[str, Driver]]:
+    """Return new drivers for each group's assistants, if any, by `Group.driver_name` and the kind of their calls."""
+    return {
+        group.driver_name: {
+            kind: open_driver(group.protocol, scenario.with_program(services, program))
+            for kind, program in group.assistants.items()
+        }
+        for group in scenario.topology
+        if group.assistants
     }
 
 
@@ -142,7 +156,11 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
                 )
         if group.programs != (OUTLOOK_LIKE,) and not getattr(drivers[name], "takes_programs", False):
             raise _without_programs(scenario, index)
-        missing = planned_tasks(group.profile) - drivers[name].supported_tasks - group.profile.tasks.keys()
+        missing = (
+            planned_tasks(group.profile, group.calls.values())
+            - drivers[name].supported_tasks
+            - group.profile.tasks.keys()
+        )
         if missing:
             raise ConfigError(
                 f"{scenario.name}: topology[{index}].protocol: expected a driver that supports"

@@ -17,11 +17,12 @@ class PerViewMailbox:
     view's other calls fail, as in a kept session, so that each loss shows as a failure. After a refused log-on, the
     next call tries again.
 
-    The mailbox's caches and its knowledge of folders outlive sessions.
+    The mailbox's caches and its knowledge of folders outlive sessions, except for what `forget` drops after each view.
     """
 
     mailbox: Mailbox
     holds: Callable[[MessageRef], bool] = lambda _: False  # true for messages that are shown without a command
+    forget: Callable[[], object] = lambda: None
     _begun: bool = field(default=False, init=False)  # this view has tried to log on
     _on: bool = field(default=False, init=False)
 
@@ -50,6 +51,7 @@ class PerViewMailbox:
     async def log_off(self) -> None:
         """End the view: log off and close, if it has a session."""
         on, self._begun, self._on = self._on, False, False
+        self.forget()
         if on:
             try:
                 await self.mailbox.log_off()

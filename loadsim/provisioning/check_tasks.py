@@ -186,7 +186,7 @@ class TaskCheck(StandaloneControl):
         self._is_over = False
         workload = CheckWorkload(post.workload.scenario, folder)
         drivers = {workload.population.group(user).driver_name: driver}
-        load = EngineLoad(workload, (user,), drivers, post.contents, post.run_id, {}, plugin_tasks, self._plan)
+        load = EngineLoad(workload, (user,), drivers, post.contents, post.run_id, {}, {}, plugin_tasks, self._plan)
         records = EngineRecords(self, Events(None), failed=self._failed)
         options = EngineOptions(self._clock, time.time_ns() // 1000, self, owns_process=False)
         self._engine = Engine(load, records, options)

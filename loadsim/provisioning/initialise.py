@@ -22,6 +22,7 @@ from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,
+    DRAFTS,
     INBOX,
     RESET_FLAGS,
     SENT_ITEMS,
@@ -45,7 +46,7 @@ INSPECT = "inspect"
 INITIALISE = "initialise"
 """The steps that progress reports, in order."""
 
-_NAMED_BY_SERVER = (SENT_ITEMS, DELETED_ITEMS, CALENDAR)
+_NAMED_BY_SERVER = (SENT_ITEMS, DELETED_ITEMS, CALENDAR, DRAFTS)
 """The folders whose names on the server depend on special-use attributes or on the scenario's `folders`."""
 
 _COMPARED_FLAGS = frozenset(flag.lower() for flag in RESET_FLAGS)
@@ -109,7 +110,8 @@ class StoredState:
         folder for sent mail.
         """
         parts = [self._common, str(user), self._workload.user_start_state(user)]
-        parts += [f"{folder}={path(folder)}" for folder in _NAMED_BY_SERVER if path(folder) != folder]
+        named = [folder for folder in _NAMED_BY_SERVER if folder in self.folders(user)]
+        parts += [f"{folder}={path(folder)}" for folder in named if path(folder) != folder]
         return sha256(" ".join(parts).encode()).hexdigest()
 
     def folders(self, user: int) -> dict[str, int]:

@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from itertools import takewhile
+from operator import itemgetter
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -18,9 +20,10 @@ from loadsim.documents.typed import nearest, show
 from loadsim.documents.yaml_reader import Key, Origin, Problems, merge, parse
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.findings.formats import unit_of
-from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, SERVICES, WITHOUT_WINDOW
+from loadsim.model.terms import ASSISTANT_TASKS, FIGURE_NAME, MONITOR_NAME, SENDING, SERVICES, WITHOUT_WINDOW
 
 if TYPE_CHECKING:
+    from loadsim.model.mail_program import Calls
     from loadsim.scenario.profile import Profile
 
 
@@ -207,8 +210,8 @@ def _names_of(cls: type, hidden: Mapping[str, Any] = {}, rows: Mapping[str, Tree
     return names
 
 
-def planned_tasks(profile: Profile) -> set[str]:
-    """Return the tasks that users with this profile may perform."""
+def planned_tasks(profile: Profile, of_assistants: Iterable[Calls] = ()) -> set[str]:
+    """Return the tasks that users with this profile, and their assistants, may perform."""
     from loadsim.scenario.profile import OUTCOMES  # does not apply to criteria for a log
 
     tasks = {"LOGON", "SYNC", "LOGOFF"}
@@ -233,6 +236,9 @@ def planned_tasks(profile: Profile) -> set[str]:
         tasks.add("SAVE SENT")
     if profile.inbox_limit is not None and "READ" in tasks:
         tasks.add("EVICT")
+    for calls in of_assistants:
+        done = (calls.per_day, calls.reads, calls.draft, calls.send)
+        tasks.update(task for task, _ in takewhile(itemgetter(1), zip(ASSISTANT_TASKS, done, strict=True)))
     return tasks | {name for name, task in profile.tasks.items() if task.per_day}
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from loadsim.documents.schema import with_nearest
 from loadsim.documents.typed import show
 from loadsim.documents.yaml_reader import Origin, Problems, as_absolute, expected_file, known, locate
-from loadsim.model.mail_program import MailProgram, driver_name, load_program
+from loadsim.model.mail_program import Calls, MailProgram, driver_name, load_program
 from loadsim.scenario.profile import AnyProfile, Profile, SenderProfile, load_any_profile
 from loadsim.scenario.run_times import seconds
 from loadsim.scenario.sections import Client, GroupSection, ListsSection
@@ -21,8 +21,8 @@ from loadsim.scenario.server import Server
 class Group:
     """Users of one profile, with one driver and one or more mail programs.
 
-    `program` does the users' tasks; `companions` only watch. `reference` and `program_references` name the profile and
-    the programs in a file.
+    `program` does the users' tasks; `companions` only watch, or are assistants. `reference` and `program_references`
+    name the profile and the programs in a file.
     """
 
     profile: Profile
@@ -42,6 +42,20 @@ class Group:
     def connections(self) -> int:
         """The most simultaneous connections to a user's mailbox: each companion has one, for the Inbox."""
         return self.program.connections + len(self.companions)
+
+    @property
+    def assistants(self) -> dict[str, MailProgram]:
+        """The users' assistants, by the kind of activity that their calls are."""
+        return {f"call of {program.name}": program for program in self.companions if program.calls is not None}
+
+    @property
+    def calls(self) -> dict[str, Calls]:
+        """The calls of each of the users' assistants, by the kind of activity that they are."""
+        return {kind: program.calls for kind, program in self.assistants.items() if program.calls is not None}
+
+    @property
+    def writes_drafts(self) -> bool:
+        return any(calls.reads and calls.draft for calls in self.calls.values())
 
     @property
     def driver_name(self) -> str:
@@ -120,6 +134,9 @@ def check_programs(topology: Sequence[Group], origin: Origin) -> None:
     named: dict[str, MailProgram] = {}
     for at, group in enumerate(topology):
         names = [program.name for program in group.programs]
+        if group.program.calls is not None:
+            expected = "a program that does the user's tasks, before any with calls"
+            raise origin.error_saying(("topology", at, "program"), expected, group.program.name)
         for program in group.programs:
             if named.setdefault(program.name, program) != program:
                 raise origin.error(("topology", at, "program"), "a name for each program", program.name)

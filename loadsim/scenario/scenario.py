@@ -213,7 +213,10 @@ class Scenario:
                 "profile": _without(asdict(group.profile), "name", "calculated"),
                 "users": group.users,
                 "protocol": group.protocol,
-                "programs": [asdict(program) for program in group.programs],
+                "programs": [
+                    _without(asdict(program), *(("calls",) if program.calls is None else ()))
+                    for program in group.programs
+                ],
                 "smtp_connection": self._smtp_connection or group.program.connection,
             }
             for group in self.topology
@@ -481,7 +484,7 @@ def _criteria(
 ) -> Criteria:
     planned: dict[str, set[str]] = {topology[0].driver_name: {INJECT} if outside else set()}
     for group in topology:
-        planned.setdefault(group.driver_name, set()).update(planned_tasks(group.profile))
+        planned.setdefault(group.driver_name, set()).update(planned_tasks(group.profile, group.calls.values()))
     stress, outage = document.run.mode == STRESS, document.run.outage is not None
     criteria = read_criteria(document.criteria, planned, stress, origin, document.probes, outage=outage)
     # The server is not late while the program is not looking.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from heapq import heapify, heappop, heapreplace
@@ -20,9 +20,10 @@ from loadsim.errors import ConfigError
 from loadsim.model.draws import draw, gap_s, pick, weighted
 from loadsim.model.message_tag import initial_id
 from loadsim.model.partition import Assignment
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, SearchKey
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, DRAFTS, INBOX, SENT_ITEMS, SearchKey
 from loadsim.scenario.day_shape import DayShape
 from loadsim.scenario.distribution import Distribution
+from loadsim.scenario.groups import Group, SenderGroup
 from loadsim.scenario.mailboxes import PROFILES, folder_names
 from loadsim.scenario.population import Population, group_index
 from loadsim.scenario.profile import AnyProfile, Outcomes, Profile, SenderProfile
@@ -33,7 +34,7 @@ PROCESS_INBOX = "process inbox"
 BROWSE = "browse"
 SEARCH = "search"
 SCHEDULE = "schedule"
-"""Kinds of activities; each plug-in task's name is one, too."""
+"""Kinds of activities; each plug-in task's name is one, too, as are those in `Group.calls`."""
 
 MOST_ACTIVITIES = 100_000
 """The most activities per run that the rates may give a user on average. Planning them takes seconds."""
@@ -170,10 +171,11 @@ class Workload:
         """Check that no user's plan is too long. Raises `ConfigError`."""
         run = self.scenario.run
         active_s = self.scenario.duration_s * run.day_length_s / (run.day_length_s + run.night_length_s)
-        for profile in self.profiles:
-            expected = sum(self._rates_per_s[id(profile)].values()) * active_s
+        groups: tuple[Group | SenderGroup, ...] = (*self.scenario.topology, *self.scenario.outside)
+        for group in groups:
+            expected = sum(self._rates_per_s[id(group)].values()) * active_s
             if not expected <= MOST_ACTIVITIES:
-                where = f"{self.scenario.name}: profile {profile.name}"
+                where = f"{self.scenario.name}: profile {group.profile.name}"
                 wanted = f"at most {MOST_ACTIVITIES:,} activities of a user in the run"
                 raise ConfigError(f"{where}: expected {wanted}, found {expected:.3g}")
 
@@ -194,10 +196,16 @@ class Workload:
     def profile(self, user: int) -> Profile:
         return self.population.group(user).profile
 
+    def _sender_group(self, sender: int) -> SenderGroup:
+        groups = self.scenario.outside
+        return groups[group_index(sender - len(self.population), [group.users for group in groups])]
+
+    def _group(self, number: int) -> Group | SenderGroup:
+        return self._sender_group(number) if number in self.senders else self.population.group(number)
+
     def sender_profile(self, sender: int) -> SenderProfile:
         """Return the profile of an outside sender."""
-        groups = self.scenario.outside
-        return groups[group_index(sender - len(self.population), [group.users for group in groups])].profile
+        return self._sender_group(sender).profile
 
     def senders_of(self, assignment: Assignment) -> list[int]:
         """Return the outside senders in the places of an assignment."""
@@ -207,11 +215,11 @@ class Workload:
 
     def any_profile(self, number: int) -> AnyProfile:
         """Return the profile of a user or an outside sender."""
-        return self.sender_profile(number) if number in self.senders else self.profile(number)
+        return self._group(number).profile
 
     @cached_property
     def _rates_per_s(self) -> dict[int, dict[str, float]]:
-        """Rates of activities above 0, by the profile's identity and by kind."""
+        """Rates of activities above 0, by the group's identity and by kind."""
         rates = {}
         for group in self.scenario.topology:
             profile = group.profile
@@ -223,17 +231,24 @@ class Workload:
                 SEARCH: profile.search.per_day,
                 SCHEDULE: profile.schedule.per_day,
                 **{name: task.per_day for name, task in profile.tasks.items()},
+                **{kind: calls.per_day for kind, calls in group.calls.items()},
             }
-            rates[id(profile)] = {kind: times / day_s for kind, times in per_day.items() if times / day_s > 0}
+            rates[id(group)] = {kind: times / day_s for kind, times in per_day.items() if times / day_s > 0}
         for outside in self.scenario.outside:
             per_s = outside.profile.new_mail.per_day / self.scenario.run.day_length_s
-            rates[id(outside.profile)] = {NEW_MAIL: per_s} if per_s > 0 else {}
+            rates[id(outside)] = {NEW_MAIL: per_s} if per_s > 0 else {}
         return rates
 
-    def activities(self, user: int, *, endless: bool = False) -> UsersPlan:
-        """Return the activities of a user or outside sender by due time, until the end of the run or endlessly."""
+    def activities(
+        self, user: int, *, endless: bool = False, kinds: Callable[[str], bool] = lambda _: True
+    ) -> UsersPlan:
+        """Return the activities of these kinds of a user or outside sender, by due time.
+
+        They end with the run, or are endless.
+        """
         end_us = math.inf if endless else self.duration_us
-        rates_per_s = self._rates_per_s[id(self.any_profile(user))]
+        rates = self._rates_per_s[id(self._group(user))]
+        rates_per_s = {kind: rate for kind, rate in rates.items() if kinds(kind)}
         return UsersPlan(self.seed, user, rates_per_s, end_us, self._day_and_night_us, self._shape)
 
     def message_kind(self, user: int, profile: AnyProfile, stream: str, index: int | str) -> tuple[str, int | None]:
@@ -302,7 +317,7 @@ class Workload:
         """Draw an index below `count`, each equally likely."""
         return pick(draw(self.seed, user, stream, index), count)
 
-    def search_key(self, user: int, profile: Profile, index: int) -> SearchKey:
+    def search_key(self, user: int, profile: Profile, index: int | str) -> SearchKey:
         """Draw what the user's `index`th search looks at."""
         keys, weights = zip(*profile.search.by.items(), strict=True)
         return SearchKey[keys[weighted(draw(self.seed, user, "search.key", index), tuple(accumulate(weights)))].upper()]
@@ -320,7 +335,8 @@ class Workload:
     def start_state(self, user: int) -> dict[str, int]:
         """Return the number of messages in each folder at the start (IBM 1998, Appendix B: initial mailbox).
 
-        The folders are the user's own, the Inbox and Deleted Items. The scenario's `mailbox` overrides the profile.
+        The folders are the user's own, the Inbox, Deleted Items and, with an assistant that writes them, Drafts. The
+        scenario's `mailbox` overrides the profile.
         """
         return dict(self._counts(user))
 
@@ -329,6 +345,7 @@ class Workload:
         counts = {
             INBOX: start.inbox if stated.inbox is None else stated.inbox,
             DELETED_ITEMS: start.deleted_items if stated.deleted_items is None else stated.deleted_items,
+            **({DRAFTS: 0} if self.population.group(user).writes_drafts else {}),
         }
         own, messages = self.own_folders(user), stated.messages_per_folder
         if not isinstance(messages, Distribution):
@@ -407,13 +424,15 @@ class Workload:
     def user_start_state(self, user: int) -> str:
         """Return a text that, with seed, population and `mailbox`, determines the start state of one mailbox."""
         profile = self.profile(user)
-        counts = self.start_state(user) if self.scenario.mailbox == PROFILES else profile.start_state
+        counts: object = self.start_state(user)
+        if self.scenario.mailbox != PROFILES:
+            counts = f"{profile.start_state}{f' {DRAFTS}' if self.population.group(user).writes_drafts else ''}"
         return f"{counts} {profile.message_sizes.document() if profile.message_sizes else profile.messages}"
 
 
 def may_be_made(folder: str) -> bool:
     """Return whether profiles or scenarios can give users a folder with this name."""
-    return folder in (SENT_ITEMS, DELETED_ITEMS, CALENDAR) or _OWN_FOLDER.fullmatch(folder) is not None
+    return folder in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, DRAFTS) or _OWN_FOLDER.fullmatch(folder) is not None
 
 
 def plan_digest(workload: Workload) -> str:

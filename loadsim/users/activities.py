@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from loadsim.model.mail_program import Calls
 from loadsim.model.ports import Header, Structure
 from loadsim.scenario import workload
 from loadsim.scenario.profile import Outcomes
-from loadsim.users import tasks
+from loadsim.users import assistant_tasks, tasks
 from loadsim.users.inbox import Unread
 from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Read, Task
@@ -22,6 +23,9 @@ from loadsim.users.tasks import Read, Task
 ANSWERS = {"reply": tasks.REPLY, "reply_all": tasks.REPLY_ALL, "forward": tasks.FORWARD}
 FILED = {"move": tasks.MOVE, "copy": tasks.COPY, "delete": tasks.DELETE}
 """The tasks that may follow the reading of a message, by their names in profiles."""
+
+TASKS = {**tasks.TASKS, **assistant_tasks.TASKS}
+"""All tasks, by name."""
 
 
 class Step(NamedTuple):
@@ -54,11 +58,14 @@ class UnderWay:
 
 
 def plan(user: UserMail, endless: bool) -> Iterator[UnderWay]:
-    """Return a user's planned activities in order of due time, ready to begin; if `endless`, they never run out.
+    """Return the activities planned for a user, or for an assistant, in order of due time and ready to begin.
+
+    If `endless`, they never run out.
 
     Take the first one after the common start, since due times count from it.
     """
-    return map(partial(_planned, user), user.workload.activities(user.number, endless=endless))
+    activities = user.workload.activities(user.number, endless=endless, kinds=user.does)
+    return map(partial(_planned, user), activities)
 
 
 def _planned(user: UserMail, activity: workload.Activity) -> UnderWay:
@@ -77,6 +84,8 @@ def _steps(user: UserMail, activity: workload.Activity) -> Steps:
             return search(user, activity.number)
         case workload.SCHEDULE:
             return only(Step(tasks.SCHEDULE, activity.number))
+    if calls := user.group.calls.get(activity.kind):
+        return call(user, calls, f"{activity.kind} {activity.number}")
     return only(Step(user.host.plugin_tasks[activity.kind], activity.number))
 
 
@@ -135,6 +144,31 @@ def search(user: UserMail, index: int) -> Steps:
     sought = user.sought(index)
     if sought is not None:
         yield Step(tasks.SEARCH, sought)
+
+
+def call(user: UserMail, calls: Calls, name: str) -> Steps:
+    """Search for messages in the Inbox, read some of them, and perhaps draft and send a reply to the first.
+
+    Without a message in the Inbox, there is nothing to do.
+    """
+    load, pause_ms, delay_ms = user.workload, calls.pause_s * 1000, 0.0
+    found: list[Header] = []
+    for at in range(calls.searches):
+        sought = user.sought(f"{name}/{at}")
+        if sought is None:
+            return
+        if (yield Step(assistant_tasks.FIND, sought, delay_ms)):
+            found.append(sought.header)
+        delay_ms = pause_ms
+    read: list[Read] = []
+    for header in found[: calls.reads]:
+        structure = yield Step(assistant_tasks.LOOK_AT, header, pause_ms)
+        if structure is not None and header.tag is not None:
+            read.append(Read(header, header.tag, structure, name))
+    if read and load.chance(user.number, "draft", name, calls.draft):
+        outgoing = yield Step(assistant_tasks.DRAFT, read[0], pause_ms)
+        if outgoing is not None and load.chance(user.number, "send draft", name, calls.send):
+            yield Step(assistant_tasks.SEND_DRAFT, outgoing, pause_ms)
 
 
 def browse(user: UserMail, index: int) -> Steps:

@@ -128,6 +128,10 @@ class Inbox:
         if known is not None:
             self._messages[header.ref] = known._replace(flags=flags_among(known.flags | {flag}))
 
+    def holds(self, header: Header) -> bool:
+        """Return whether a message is in the Inbox for sure."""
+        return header.ref in self._messages
+
     @property
     def held(self) -> list[Header]:
         """The users' messages that are in the Inbox for sure, oldest first."""

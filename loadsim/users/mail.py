@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import NamedTuple
 
-from loadsim.errors import ServerRefused
+from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.prose import long_word
 from loadsim.model.draws import draw
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
 from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,
+    DRAFTS,
     INBOX,
     SENT_ITEMS,
     Account,
@@ -44,8 +46,11 @@ class UserMail:
     """The mail of one user, accessed through their driver.
 
     `observer` receives the driver's callbacks. `listed` is called with unread messages as they are listed in the Inbox.
-    `shown` has an entry for each part that the task has fetched: message, folder, and a check for altered bytes.
+    `shown` has an entry for each part that the task has fetched: message, folder, and a check for altered bytes. `call`
+    is the kind of an assistant's activities; None for users.
     """
+
+    call: str | None = None
 
     def __init__(
         self,
@@ -64,10 +69,9 @@ class UserMail:
         self.run_id = host.run_id
         self.domain = host.workload.scenario.domain
         self.now = host.now_ns
-        self.profile = host.workload.population.group(account.number).profile
-        session = driver.session(account, observer)
-        self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
-        self.poll_s = session.poll_s
+        self.group = host.workload.population.group(account.number)
+        self.profile = self.group.profile
+        self._open(driver)
         self.folders = host.workload.own_folders(account.number)
         old_mail = host.workload.scenario.mailbox.inbox is not None
         self.inbox = Inbox(self.run_id, host.workload.last_sender, self.profile.inbox_limit, old_mail)
@@ -80,13 +84,30 @@ class UserMail:
         self._recorder = host.recorder
         self._listed = listed
 
+    def _open(self, driver: Driver) -> None:
+        session = driver.session(self.account, self.observer)
+        self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
+        self.poll_s = session.poll_s
+
+    def of_assistant(self, call: str, driver: Driver, observer: Observer) -> UserMail:
+        """Return this mail as seen by the user's assistant, which has a session of its own."""
+        own = copy(self)
+        own.call, own.observer, own.shown, own.answered_ns = call, observer, [], 0
+        own._open(driver)
+        return own
+
+    def does(self, kind: str) -> bool:
+        """Return whether an activity of this kind is the user's own, or the assistant's."""
+        return kind not in self.group.calls if self.call is None else kind == self.call
+
     def find_folders(self, names: Collection[str]) -> None:
         """Check the list of all folders at log-on. Raises `ServerRefused` if any folder of the start state is missing.
 
         If the start state is unknown, the user takes the listed folders as theirs.
         """
         if self.stored.is_known:
-            self.stored.look_for((SENT_ITEMS, DELETED_ITEMS, CALENDAR, *self.folders), names)
+            drafts = (DRAFTS,) if self.group.writes_drafts else ()
+            self.stored.look_for((SENT_ITEMS, DELETED_ITEMS, CALENDAR, *drafts, *self.folders), names)
         else:
             self.folders = tuple(name for name in self.workload.own_folders(self.number) if name in names)
 
@@ -118,7 +139,7 @@ class UserMail:
         name = header.tag.id if header.tag else ""
         return delay_ms.at(draw(self.workload.seed, self.number, "read note delay", name))
 
-    def sought(self, index: int) -> Sought | None:
+    def sought(self, index: int | str) -> Sought | None:
         """Choose a message in the Inbox to search for, and the words by which it is found; None without a message."""
         held = self.inbox.held
         if not held:
@@ -192,6 +213,19 @@ class UserMail:
 
     def record_schedule(self, schedule_id: str) -> None:
         self._record("saved", schedule_id, self.number, self.number, CALENDAR, self.now())
+
+    @contextmanager
+    def must_be_whole(self, header: Header) -> Iterator[None]:
+        """Record a listed message as missing if `MailMissing` is raised.
+
+        An assistant's message may be gone because its user has moved it meanwhile.
+        """
+        try:
+            yield
+        except MailMissing:
+            if self.call is None or self.inbox.holds(header):
+                self.stored.lacks(self.stored.place(header), header.tag.id if header.tag else "unknown")
+            raise
 
     @contextmanager
     def unless_sure(self, headers: Sequence[Header], *folders: str, expunges: bool = False) -> Iterator[None]:

@@ -18,7 +18,9 @@ class Outbox:
     """
 
     def __init__(self, host: Host, sender: int, submission: Submission) -> None:
-        self._host = host
+        self.host = host
+        self.now = host.now_ns
+        self.answered_ns = 0  # when the running task's last answer arrived; 0 before the first
         self._sender = sender
         self._address = host.workload.scenario.sender_account(sender).address
         self._submission = submission
@@ -28,7 +30,7 @@ class Outbox:
 
         Otherwise, users would reply to all of its recipients, and mail would multiply.
         """
-        host, load, sender = self._host, self._host.workload, self._sender
+        host, load, sender = self.host, self.host.workload, self._sender
         profile = load.sender_profile(sender)
         unknown = load.unknown_recipient(sender, index)
         to = Addressing((), None) if unknown else load.addressing(sender, profile, NEW_MAIL, index)
@@ -50,16 +52,16 @@ class Outbox:
 
     async def submit(self, outgoing: Outgoing) -> None:
         """Submit a message. Raises `TaskFailed`, except if the server refuses an unknown recipient for good."""
-        counts = self._host.counts.outside
+        counts = self.host.counts.outside
         try:
             await self._submission.send(self._address, outgoing.addresses, outgoing.message)
         except ServerRefused as failure:
             if outgoing.reached or not failure.is_of_recipient:
-                self._record("unsure", outgoing, self._host.now_ns())
+                self._record("unsure", outgoing, self.now())
                 raise
             counts.unknown_refused += 1
         except BaseException:
-            self._record("unsure", outgoing, self._host.now_ns())
+            self._record("unsure", outgoing, self.now())
             raise
         else:
             counts.unknown_accepted += not outgoing.reached
@@ -68,7 +70,7 @@ class Outbox:
         """Record that the server accepted a submitted message at this instant."""
         self._record("accepted", outgoing, at_ns)
         for user in outgoing.reached:
-            self._host.mail_accepted(outgoing.id, user, self._sender)
+            self.host.mail_accepted(outgoing.id, user, self._sender)
 
     async def close(self) -> None:
         """End a connection that was kept open."""
@@ -77,4 +79,4 @@ class Outbox:
     def _record(self, event: str, outgoing: Outgoing, at_ns: int) -> None:
         for user in outgoing.reached:
             folder = INBOX if event == "unsure" else INDIVIDUALLY if user in outgoing.individuals else BY_LIST
-            self._host.recorder.mail((event, outgoing.id, user, self._sender, at_ns, folder))
+            self.host.recorder.mail((event, outgoing.id, user, self._sender, at_ns, folder))

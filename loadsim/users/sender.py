@@ -12,13 +12,14 @@ from functools import cached_property
 
 from loadsim.errors import TaskFailed
 from loadsim.model.ports import DriverOfSenders, KeptLines
-from loadsim.model.records import LOOP, NO_CLOCK, Arrival
+from loadsim.model.records import NO_CLOCK, Arrival
 from loadsim.model.terms import INJECT
 from loadsim.scenario.workload import Activity
 from loadsim.users.alarm import Alarm
 from loadsim.users.host import Host
 from loadsim.users.outbox import Outbox
-from loadsim.users.user import IDLE, time_between
+from loadsim.users.user import IDLE
+from loadsim.users.waits import Waits
 
 
 class Sender:
@@ -39,10 +40,7 @@ class Sender:
         # The running task.
         self._task: asyncio.Task[None] | None = None
         self._cut = False
-        self._waits: list[tuple[int, int]] = []  # each command's first byte and its answer's last
-        self._own_ns = self._moved_bytes = self._answered_ns = 0
-        self._clock = LOOP  # that of the last answer
-        self._states_arrivals = True
+        self._waits = Waits(self._outbox)
         self._broken: TaskFailed | None = None  # an error of our own in a callback
 
     # --- callbacks of the submission (ports.Observer) ---
@@ -61,15 +59,7 @@ class Sender:
         arrival: Arrival | None = None,
         own_ns: int = 0,
     ) -> None:
-        self._moved_bytes += sent_bytes + received_bytes
-        self._own_ns += own_ns
-        self._states_arrivals &= arrival is not None
-        answered_ns, clock = arrival or (self.now(), LOOP)
-        if answered_ns < since + own_ns:  # the wall clock was set
-            answered_ns, clock = self.now(), LOOP
-        if answered_ns >= self._answered_ns:
-            self._answered_ns, self._clock = answered_ns, clock
-        self._waits.append((since, answered_ns))
+        answered_ns = self._waits.add(since, sent_bytes + received_bytes, arrival, own_ns)
         record = (name, self.number, since + own_ns, answered_ns, outcome, sent_bytes, received_bytes)
         try:
             self._host.recorder.command(record)
@@ -153,9 +143,8 @@ class Sender:
     async def _inject(self, due_ns: int, index: int) -> None:
         """Compose and submit a message, and record it. Raises only the cancellation at the end of the run."""
         began_ns = self.now()
-        self._waits.clear()
-        self._own_ns = self._moved_bytes = self._answered_ns = 0
-        self._clock, self._states_arrivals, self._broken = LOOP, True, None
+        self._waits.begin()
+        self._broken = None
         self.performing = INJECT
         ended_ns: int | None = None
         outcome, error, composed_ns = "unfinished", "", began_ns
@@ -163,7 +152,8 @@ class Sender:
             outgoing = self._outbox.compose(index)
             composed_ns = self.now()
             await self._outbox.submit(outgoing)
-            ended_ns = self._answered_ns if self._answered_ns >= composed_ns else self.now()
+            answered_ns = self._outbox.answered_ns
+            ended_ns = answered_ns if answered_ns >= composed_ns else self.now()
             self._outbox.accepted(outgoing, ended_ns)
             if self._broken is not None:
                 raise self._broken
@@ -174,15 +164,11 @@ class Sender:
             outcome, error = failure.outcome, self._host.failed(self, INJECT, failure)
         finally:
             self.performing = None
-            between_ns = composed_ns - began_ns
-            if self._waits and self._states_arrivals:
-                between_ns = self._own_ns + time_between(self._waits, began_ns, ended_ns)
-            if ended_ns is not None:
-                between_ns = min(between_ns, ended_ns - began_ns)
+            between_ns = self._waits.between_ns(INJECT, began_ns, ended_ns, composed_ns - began_ns)
             waited_ns = max(0, began_ns - max(due_ns, self._free_ns))
             late_ns = (began_ns - due_ns - waited_ns, waited_ns + between_ns, between_ns)
             self._free_ns = ended_ns or self.now()
-            clock = NO_CLOCK if ended_ns is None else self._clock if self._answered_ns == ended_ns else LOOP
+            clock = NO_CLOCK if ended_ns is None else self._waits.clock_of(INJECT, ended_ns)
             self._record((due_ns, began_ns + between_ns, ended_ns), outcome, error, late_ns, clock)
 
     def _record(
@@ -197,7 +183,7 @@ class Sender:
         the latter, between its commands."""
         busy_s, generator_s, between_s = (part_ns * 1e-9 for part_ns in late_ns)
         late_s = busy_s, 0.0, generator_s, between_s, generator_s
-        moved_bytes = self._moved_bytes if instants_ns[1] is not None else 0
+        moved_bytes = self._waits.moved_bytes if instants_ns[1] is not None else 0
         self._host.recorder.task((INJECT, *self._whose, *instants_ns, *late_s, outcome, error, moved_bytes, clock))
         _, started_ns, ended_ns = instants_ns
         service_ns = (ended_ns or 0) - (started_ns or 0)

@@ -30,17 +30,18 @@ if it fails, they may be there or not. Those that were put there but never liste
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from loadsim.errors import MailMissing, ServerRefused
+from loadsim.errors import ServerRefused
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
-from loadsim.model.ports import INBOX, SYSTEM_FLAGS, Flag, Header, MessageRef
+from loadsim.model.ports import DRAFTS, INBOX, SYSTEM_FLAGS, Flag, Header, MessageRef
 
 SEEN = frozenset((Flag.SEEN,))
+SAVED_DRAFT = frozenset((Flag.SEEN, Flag.DRAFT))
 DECODED = 57 / 78
 """The decoded size of a byte of base64, including line ends: some servers state sizes with the parts decoded."""
 
@@ -117,7 +118,7 @@ class StoredMail:
         into.held += folder == INBOX or not self._copies(folder, message_id, original)
         if folder != INBOX:
             into.put[message_id] += 1
-            into.recent[message_id] = original.flags if original else SEEN
+            into.recent[message_id] = original.flags if original else SAVED_DRAFT if folder == DRAFTS else SEEN
             if Flag.SEEN not in into.recent[message_id]:
                 self._unread.add(message_id)
 
@@ -183,7 +184,8 @@ class StoredMail:
         """
         if self._start is None:
             return
-        self.not_kept |= {flag for flag in SYSTEM_FLAGS if not keeps(flag)}
+        flags = (*SYSTEM_FLAGS, Flag.DRAFT) if name == DRAFTS else SYSTEM_FLAGS
+        self.not_kept |= {flag for flag in flags if not keeps(flag)}
         listed = self._listed(name, shown, newest, messages)
         copies, put = listed.copies, listed.folder.put
         several = [message for message, count in copies.items() if count > max(1, put[message])]
@@ -265,15 +267,6 @@ class StoredMail:
         for name in self.unlooked:
             for message in self._folders[name].recent:
                 self._records("unlisted", name, message)
-
-    @contextmanager
-    def must_be_whole(self, header: Header) -> Iterator[None]:
-        """Record a listed message as missing if `MailMissing` is raised."""
-        try:
-            yield
-        except MailMissing:
-            self.lacks(self.place(header), header.tag.id if header.tag else "unknown")
-            raise
 
     def lacks(self, name: str, message_id: str) -> bool:
         """Record, once, that a message is missing or not as it was stored. Return True the first time."""

@@ -104,7 +104,7 @@ async def sync(user: UserMail, unannounced: bool) -> None:
 
 async def read(user: UserMail, header: Header) -> Structure:
     """Fetch the structure and text of a message in the Inbox, and flag it as seen."""
-    structure = await _show(user, header)
+    structure = await show(user, header)
     await _flag(user, header, Flag.SEEN)
     return structure
 
@@ -122,9 +122,9 @@ async def _flag(user: UserMail, header: Header, flag: Flag) -> None:
     user.record_received(_FLAGGED[flag], header, folder)
 
 
-async def _show(user: UserMail, header: Header) -> Structure:
+async def show(user: UserMail, header: Header) -> Structure:
     """Fetch a message's structure and text. If it is incomplete, record that and raise `MailMissing`."""
-    with user.stored.must_be_whole(header):
+    with user.must_be_whole(header):
         structure = await user.mailbox.structure(header.ref)
         text_bytes, file_bytes = least_bytes(header.tag)
         if structure.text is None or (file_bytes and not structure.attachments):
@@ -137,7 +137,7 @@ async def _part(
     user: UserMail, header: Header, part: Part, least: int, text_of: Structure | None = None
 ) -> bytes | bytearray:
     """Fetch a file, or a structure's text, of at least this size; record a smaller one, and raise `MailMissing`."""
-    with user.stored.must_be_whole(header):
+    with user.must_be_whole(header):
         data = await user.mailbox.part(header.ref, part)
         stated = 0 if least else (part.size_bytes - HEAD_BYTES) * DECODED
         wanted = max(least - len("\r\n"), stated)  # the last CRLF may be missing
@@ -274,7 +274,7 @@ async def move(user: UserMail, header: Header) -> None:
 async def copy(user: UserMail, header: Header) -> None:
     header, folder = user.inbox.known(header), user.random_folder("copy", header)
     user.stored.tries([header], folder)
-    with user.stored.must_be_whole(header), user.unless_sure([header], folder):
+    with user.must_be_whole(header), user.unless_sure([header], folder):
         await user.mailbox.copy([header.ref], folder)
     user.record_stored("copied", [header], folder)
     await _back(user)
@@ -295,7 +295,7 @@ async def _move(user: UserMail, event: str, headers: list[Header], folder: str) 
     user.stored.tries(headers, folder)
     left = user.stored.place(headers[0])
     try:
-        with user.stored.must_be_whole(headers[0]), user.unless_sure(headers, left, folder):
+        with user.must_be_whole(headers[0]), user.unless_sure(headers, left, folder):
             await user.mailbox.move([header.ref for header in headers], folder)
     except BaseException:
         user.inbox.may_stay(headers)
@@ -323,7 +323,7 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     structure = None
     if header is not None:
         try:
-            structure = await _show(user, header)
+            structure = await show(user, header)
         except BaseException:
             user.stored.release(header)
             raise
@@ -338,15 +338,23 @@ async def search(user: UserMail, sought: Sought) -> None:
 
     Raises `ServerRefused` if the server does not find it, or finds messages without the words.
     """
+    await find(user, sought)
+    await show(user, sought.header)
+
+
+async def find(user: UserMail, sought: Sought) -> None:
+    """Search the Inbox for a message, and list the newest messages found. Raises `ServerRefused` as `search` does.
+
+    A message that another program of the user has moved meanwhile need not be found.
+    """
     header, key, words = sought
     found = await user.mailbox.search(INBOX, key, words, SCREENFUL)
-    if len(found) < SCREENFUL and all(hit.ref != header.ref for hit in found):
+    if len(found) < SCREENFUL and all(hit.ref != header.ref for hit in found) and user.inbox.holds(header):
         raise ServerRefused("SEARCH does not find a message", f"by {key}")
     own = [hit for hit in found if hit.tag]  # others' may have the words in a name, or in a charset of their own
     told = {SearchKey.SENDER: [hit.sender for hit in own], SearchKey.SUBJECT: [hit.subject for hit in own]}
     if any(words.lower() not in text.lower() for text in told.get(key, ())):
         raise ServerRefused("SEARCH finds other messages", f"by {key}")
-    await _show(user, header)
 
 
 def make_schedule(user: UserMail, index: int) -> tuple[str, bytes]:

@@ -72,7 +72,7 @@ class User:
         self.now = host.now_ns  # ports.Observer: the instant, in nanoseconds
         self.mail = UserMail(host, account, driver, self, self._listed)
         self._recorder = host.recorder
-        self._whose = (account.number, self.mail.profile.name, driver.name)  # as in records
+        self.whose = (account.number, self.mail.profile.name, driver.name)  # as in records
 
         # Sleep, and what to do next.
         self._alarm = Alarm(host.now_ns)
@@ -538,11 +538,11 @@ class User:
         busy_s, down_s, generator_s = late_ns[0] * 1e-9, late_ns[1] * 1e-9, late_ns[2] * 1e-9
         between_s, own_s = generators_ns[0] * 1e-9, generators_ns[1] * 1e-9
         late_s = busy_s, down_s, generator_s, between_s, own_s
-        self._recorder.task((task, *self._whose, *instants_ns, *late_s, outcome, error, moved_bytes, clock))
+        self._recorder.task((task, *self.whose, *instants_ns, *late_s, outcome, error, moved_bytes, clock))
         _, started_ns, ended_ns = instants_ns
         self.host.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), (busy_s, down_s, own_s), clock)
 
     def _record_span(self, name: str, due_ns: int, started_ns: int | None, ended_ns: int | None, outcome: str) -> None:
         """Record a span of several tasks (`model.records.SPANS`)."""
         instants = (due_ns, started_ns, ended_ns)
-        self._recorder.task((name, *self._whose, *instants, 0.0, 0.0, 0.0, 0.0, 0.0, outcome, "", 0, NO_CLOCK))
+        self._recorder.task((name, *self.whose, *instants, 0.0, 0.0, 0.0, 0.0, 0.0, outcome, "", 0, NO_CLOCK))

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from loadsim.model.records import LOOP, NO_CLOCK, Arrival
-from loadsim.users.mail import UserMail
+from loadsim.users.host import Host
+
+
+class Answerer(Protocol):
+    """The mail of a user or outside sender."""
+
+    host: Host
+    now: Callable[[], int]
+    answered_ns: int
 
 
 class Waits:
-    """The commands of a user's running task, as their driver reports them.
+    """The commands of a running task, as the driver reports them.
 
     `mail.answered_ns` is when the last answer arrived, and `moved_bytes` counts what was sent and received.
     """
 
-    def __init__(self, mail: UserMail) -> None:
+    def __init__(self, mail: Answerer) -> None:
         self.moved_bytes = 0
         self._mail = mail
         self._waits: list[tuple[int, int]] = []  # each command's first byte and its answer's last

@@ -30,7 +30,7 @@ from loadsim.timinglog.exports import COLUMNS as CSV_COLUMNS
 from loadsim.timinglog.facts import ABORT_ON, EarlyEnd, LogFacts
 from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.monitors import COLLECTION
-from loadsim.users.tasks import TASKS
+from loadsim.users.activities import TASKS
 
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"

@@ -21,7 +21,7 @@ from small_runs import loadsim, on, population_of, written
 from loadsim.documents.yaml_reader import known
 from loadsim.model.mail_program import PER_VIEW, MailProgram, load_program
 from loadsim.model.message_tag import MessageTag, body_digest
-from loadsim.model.ports import INBOX, Account, Flag, Header, Services, Structure
+from loadsim.model.ports import DRAFTS, INBOX, Account, Flag, Header, SearchKey, Services, Structure
 from loadsim.protocols.imap import open_driver
 from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.running import RunningServer
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.nightly(part="drivers")
 
 PAGE = ROOT / "docs" / "explanation" / "mail-programs.md"
 FOLDER = "Folder 01"
-PROGRAMS = tuple(known("programs"))
+PROGRAMS = tuple(name for name in known("programs") if load_program(name).calls is None)
 
 PARTED = (
     'Content-Type: multipart/mixed; boundary="b1"\r\n\r\nfor old programs\r\n'
@@ -217,6 +217,41 @@ def test_the_conversation_is_the_documented_one(site: Site, name: str) -> None:
     sent = [without_fields(program, line) for line in lines]
     print("\n".join(sent))  # noqa: T201 - for the page, if it has to change
     assert sent == documented(name)
+
+
+def test_an_assistants_conversation_is_the_documented_one(site: Site) -> None:
+    """It searches, reads a message, and saves a draft."""
+    account, program = site.user(), load_program("assistant")
+    with logged_on(site.server, account) as client:
+        client.create("Drafts")
+
+    async def used() -> list[str]:
+        async with recorded(replace(site.server.services, program=program)) as (services, lines):
+            mailbox = open_driver(services).session(account, Ear()).mailbox
+            await mailbox.log_on()  # asks for namespaces and special uses
+            await mailbox.log_off()
+            lines[:] = ["# searches the Inbox"]
+            found = [await mailbox.search(INBOX, SearchKey.SUBJECT, "hello 2", 50)]
+            await mailbox.log_off()
+            for step in ("# reads a message", "# reads it again"):
+                lines.append(step)
+                structure = await mailbox.structure(found[0][0].ref)
+                assert structure.text is not None
+                await mailbox.part(found[0][0].ref, structure.text)
+                await mailbox.log_off()
+            lines.append("# saves a draft")
+            await mailbox.append(DRAFTS, message(4), [Flag.SEEN, Flag.DRAFT])
+            await mailbox.log_off()
+            return [
+                re.sub(r"\{.*\}$", "{...}", line)
+                for line in lines
+                if line.startswith(("#", "("))
+                or line.partition(" ")[0] in ("SELECT", "UID", "APPEND", "LOGOUT", "FETCH", "UNSELECT")
+            ]
+
+    sent = [without_fields(program, line) for line in asyncio.run(used())]
+    print("\n".join(sent))  # noqa: T201 - for the page, if it has to change
+    assert sent == documented("assistant")
 
 
 def test_every_program_shows_the_same_mail(site: Site) -> None:

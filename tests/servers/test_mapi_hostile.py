@@ -14,7 +14,7 @@ from patience import PATIENCE_S
 from skipping import turns, watched
 
 from loadsim.errors import GeneratorFailed, TaskFailed
-from loadsim.model.ports import INBOX, SENT_ITEMS, Flag, Session
+from loadsim.model.ports import INBOX, SENT_ITEMS, SYSTEM_FLAGS, Flag, Session
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import Request
@@ -63,7 +63,7 @@ def calls_of(session: Session, random: Random) -> list[Callable[[], Awaitable[An
         lambda: submission.send(OWN.address, [OWN.address], message_of("upsBMobj", "n1.8")),
         lambda: on_a_message(read),
         lambda: on_a_message(lambda ref: mailbox.texts([ref])),
-        lambda: on_a_message(lambda ref: mailbox.flag([ref], random.choice(list(Flag)))),
+        lambda: on_a_message(lambda ref: mailbox.flag([ref], random.choice((*SYSTEM_FLAGS, Flag.FORWARDED)))),
         lambda: on_a_message(lambda ref: mailbox.copy([ref], SENT_ITEMS)),
         lambda: on_a_message(lambda ref: mailbox.expunge([ref])),
     ]

@@ -62,7 +62,12 @@ def quiet(**rows: Any) -> dict[str, Any]:
 
 
 def scenario_of(
-    place: Path, *groups: tuple[dict[str, Any], int], day: str = "600s", ramp_up: str = "1s", **keys: Any
+    place: Path,
+    *groups: tuple[dict[str, Any], int],
+    day: str = "600s",
+    ramp_up: str = "1s",
+    programs: Sequence[str] = ("outlook-like",),
+    **keys: Any,
 ) -> Scenario:
     """A scenario of groups (profile, users) on a server that is not there; profiles without a mailbox come last."""
     place.mkdir(exist_ok=True)
@@ -70,7 +75,8 @@ def scenario_of(
     for at, (profile, users) in enumerate(groups):
         path = place / f"profile{at}.yaml"
         path.write_text(yaml.safe_dump({"name": f"profile{at}"} | profile), encoding="utf-8")
-        topology.append({"profile": str(path), "users": users} | ({} if "mailbox" in profile else {"protocol": "fake"}))
+        on_server = {} if "mailbox" in profile else {"protocol": "fake", "program": list(programs)}
+        topology.append({"profile": str(path), "users": users} | on_server)
     document = {
         "name": "virtual",
         "server": "embedded",
@@ -181,6 +187,7 @@ def live(
     senders: Sequence[int] | None = None,
     wrap: Callable[[InMemoryDriver], Driver] = lambda driver: driver,
     companions: Callable[[InMemoryDriver], Mapping[str, Sequence[Driver]]] = lambda _: {},
+    assistants: Callable[[InMemoryDriver], Mapping[str, Mapping[str, Driver]]] = lambda _: {},
     prepare: Callable[[Tape], None] = lambda _: None,
     told: TextIO | None = None,
     control: Callable[[VirtualLoop], Control] | None = None,
@@ -207,10 +214,11 @@ def live(
         load = EngineLoad(
             workload,
             users or range(1, scenario.users + 1),
-            {"fake": wrap(driver)},
+            dict.fromkeys((group.driver_name for group in scenario.topology), wrap(driver)),
             contents(),
             "run-1",
             companions(driver),
+            assistants(driver),
             load_tasks(scenario),
             senders=workload.senders if senders is None else senders,
             outside=driver,

@@ -16,7 +16,7 @@ from loadsim.runs.watcher import Stage, Watcher
 from loadsim.scenario.run_times import RunTimes
 from loadsim.scenario.scenario import Scenario
 from loadsim.timinglog.planned_load import PlannedLoad
-from loadsim.users.tasks import TASKS
+from loadsim.users.activities import TASKS
 
 LATELY_S = 60.0
 """Rates, means and percentiles cover the last minute."""

@@ -60,7 +60,9 @@ def open_driver(services: Services) -> Driver:
         if program.connections > 1:
             return SeveralConnections(partial(over_one_connection, context, account), program.connections, observer)
         single = over_one_connection(context, account, observer)
-        return PerViewMailbox(single, single.holds) if program.session == PER_VIEW else single
+        if program.session != PER_VIEW:
+            return single
+        return PerViewMailbox(single, single.holds, *([single.forget] if program.calls is not None else []))
 
     return MailDriver("imap", services, mailbox, takes_programs=True)
 

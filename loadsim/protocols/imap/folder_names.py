@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings
+from loadsim.model.ports import DELETED_ITEMS, DRAFTS, INBOX, SENT_ITEMS, FolderSettings
 from loadsim.protocols.imap.responses import ListEntry, Namespace, Namespaces, Response
 from loadsim.scenario.workload import may_be_made
 
@@ -25,8 +25,8 @@ SEPARATOR = "/"
 ASIDE = "%="
 """Precedes a path or folder whose plain name is taken: INBOX below a prefix; "Sent Items" if sent mail is in "Sent"."""
 
-_SPECIAL_USES = ((SENT_ITEMS, "\\sent"), (DELETED_ITEMS, "\\trash"))
-"""The special uses (RFC 6154 section 2) of loadsim's folders. Users write no drafts."""
+_SPECIAL_USES = ((SENT_ITEMS, "\\sent"), (DELETED_ITEMS, "\\trash"), (DRAFTS, "\\drafts"))
+"""The special uses (RFC 6154 section 2) of loadsim's folders."""
 
 _VIEWS = frozenset({"\\all", "\\flagged", "\\important"})
 """The special uses of folders that show other folders' messages (RFC 6154 section 2, RFC 8457 section 3)."""

@@ -133,6 +133,11 @@ class ImapMailbox:
         """Return whether the store has the whole message, so that showing it takes no command."""
         return self.store is not None and self.store.get(ref) is not None
 
+    def forget(self) -> None:
+        """Drop all whole messages from the store."""
+        if self.store is not None:
+            self.store.clear()
+
     async def structure(self, ref: Hashable) -> Structure:
         """UID FETCH of BODYSTRUCTURE, or of the whole message (RFC 9051 section 6.4.5)."""
         if self.store is not None:

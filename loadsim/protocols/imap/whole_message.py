@@ -69,6 +69,10 @@ class MessageStore:
         while self._stored_bytes > self.limit_bytes and len(self._messages) > 1:
             self.drop(next(iter(self._messages)))
 
+    def clear(self) -> None:
+        self._messages.clear()
+        self._stored_bytes = 0
+
     def drop(self, ref: Hashable) -> None:
         message = self._messages.pop(ref, None)
         if message is not None:

@@ -20,7 +20,7 @@ from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
 from loadsim.model.partition import Assignment
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, MessageRef
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, DRAFTS, INBOX, SENT_ITEMS, Flag, MessageRef
 from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox
 from loadsim.protocols.in_memory_mail import MailInMemory
 from loadsim.timinglog.reader import read_log
@@ -325,6 +325,11 @@ UNSURE_EXPUNGE = [("left", "n1", DELETED_ITEMS), ("unsure", "n1", DELETED_ITEMS)
         ([*N1, ("deleted", "n1", DELETED_ITEMS), *UNSURE_EXPUNGE], [*KEPT, ("n1", DELETED_ITEMS, "SX")], []),
         ([("saved", "s1", CALENDAR), ("saved", "s2", CALENDAR)], [*KEPT, ("s2", CALENDAR, "S"), ("s1", CALENDAR, "X")],
          [(Code.MAIL_UNEXPECTED, "s1", CALENDAR, "")]),
+        # A draft is flagged as such, also if it has been sent.
+        ([("saved", "n1", DRAFTS), ("saved", "n1", SENT_ITEMS)], [*KEPT, ("n1", DRAFTS, "SD"), ("n1", SENT_ITEMS, "S")],
+         []),
+        ([("saved", "n1", DRAFTS)], [*KEPT, ("n1", DRAFTS, "S")], [(Code.FLAG_LOST, "n1", DRAFTS, Flag.DRAFT)]),
+        ([("saved", "n1", DRAFTS)], KEPT, [(Code.MAIL_LOST, "n1", DRAFTS, "")]),
         # A copy that the server has made, and that its user has removed again.
         ([*N1, ("seen", "n1", INBOX), ("deleted", "n1", DELETED_ITEMS)],
          [*KEPT, ("n1", INBOX, "S"), ("n1", DELETED_ITEMS, "S")], [(Code.MAIL_DUPLICATED, "n1", INBOX, "")]),

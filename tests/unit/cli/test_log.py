@@ -102,7 +102,7 @@ def test_weights_of_tasks_that_no_log_has_are_refused(tmp_path: Path) -> None:
     """The name may be that of a plug-in's task, so the logs decide."""
     write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
     (tmp_path / "w.yaml").write_text("REED: 1", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"^weights: expected tasks .*\(BROWSE, .*, found 'REED'$"):
+    with pytest.raises(ConfigError, match=r"^weights: expected tasks .*\(ASSISTANT DRAFT, .*, found 'REED'$"):
         run_log("answer", "--weights", tmp_path / "w.yaml", tmp_path / "a.tlog")
 
 

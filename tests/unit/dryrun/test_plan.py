@@ -25,7 +25,7 @@ from loadsim.report.text import to_text
 from loadsim.scenario.profile import Calculated
 from loadsim.scenario.scenario import load_scenario
 from loadsim.scenario.workload import NEW_MAIL, Workload, plan_digest
-from loadsim.users.tasks import TASKS
+from loadsim.users.activities import TASKS
 
 TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
 

@@ -15,16 +15,20 @@ from loadsim.documents.yaml_reader import known
 from loadsim.errors import ConfigError
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, load_program
 from loadsim.model.partition import all_users
+from loadsim.model.ports import DRAFTS
 from loadsim.processes.rlimits import raise_open_file_limit
-from loadsim.protocols.registry import check_protocols, open_companions, open_drivers
+from loadsim.protocols.registry import check_protocols, open_assistants, open_companions, open_drivers
+from loadsim.provisioning.initialise import StoredState
 from loadsim.provisioning.preflight import too_few_ports
 from loadsim.runs.log_header import run_header
 from loadsim.scenario.population import further_connections
 from loadsim.scenario.scenario import Scenario, load_scenario
-from loadsim.scenario.workload import Workload
+from loadsim.scenario.workload import Workload, plan_digest
 
 ENDPOINT = {"host": "127.0.0.1", "port": 1025}
 REAL = {"server": {"imap": ENDPOINT, "smtp": ENDPOINT}, "accounts": {"user": "user{index}", "password": "secret"}}
+
+CALLS = {"per_day": 10, "searches": 3, "reads": 2, "draft": "30%", "send": "20%", "pause": "3s"}
 
 LISTED = "UID FLAGS BODY.PEEK[HEADER.FIELDS (From To Subject Message-ID)]"
 
@@ -137,10 +141,48 @@ def test_results_name_all_programs_of_a_user(tmp_path: Path) -> None:
     assert several(tmp_path, ["outlook-like", str(quick)]).digest() not in slow
 
 
+def test_an_assistant_is_planned_for_its_group_only(tmp_path: Path) -> None:
+    """It changes that group's plan, digests, start state and connections; its driver is not a companion's."""
+    plain, found = several(tmp_path, "outlook-like"), several(tmp_path, ["outlook-like", "assistant"])
+    watched = several(tmp_path, ["outlook-like", "phone"])
+    workloads = [Workload(each) for each in (plain, watched, found)]
+    assert plan_digest(workloads[0]) == plan_digest(workloads[1]) != plan_digest(workloads[2])
+    assert workloads[1].start_state_digest() != workloads[2].start_state_digest()
+    mailboxes = [StoredState(each).folders(1) for each in workloads]
+    assert mailboxes[2] == mailboxes[0] | {DRAFTS: 0} != mailboxes[1]
+    filled = {"mailbox": {"inbox": 100}}
+    large = [Workload(several(tmp_path, each, **filled)) for each in ("outlook-like", ["outlook-like", "assistant"])]
+    assert StoredState(large[0]).digest(1) != StoredState(large[1]).digest(1)
+    assert further_connections(found) == further_connections(watched) == 2
+    assert open_companions(found, NOWHERE) == {"imap/outlook-like+assistant": ()}
+    ((name, drivers),) = open_assistants(found, NOWHERE).items()
+    assert (name, [*drivers], drivers["call of assistant"].name) == (
+        "imap/outlook-like+assistant",
+        ["call of assistant"],
+        "imap/assistant",
+    )
+    own = [activity.kind for activity in workloads[2].activities(1, kinds=lambda kind: kind != "call of assistant")]
+    assert own == [activity.kind for activity in workloads[0].activities(1)]
+    silent = program(tmp_path, "silent", idle=False, session="per-view", calls=CALLS | {"draft": 0})
+    assert DRAFTS not in StoredState(Workload(several(tmp_path, ["outlook-like", str(silent)]))).folders(1)
+
+
+def test_the_names_of_folders_count_only_where_they_are_used(tmp_path: Path) -> None:
+    """Users without drafts keep their start state on a server that has a folder for drafts."""
+    plain, found = several(tmp_path, "outlook-like"), several(tmp_path, ["outlook-like", "assistant"])
+
+    def path(folder: str) -> str:
+        return "Entwürfe" if folder == DRAFTS else folder
+
+    states = [StoredState(Workload(each)) for each in (plain, found)]
+    assert [state.digest(1, path) == state.digest(1) for state in states] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("programs", "line"),
     [
         ([], "topology[0].program: expected from 1 to 4 mail programs, found a list of 0"),
+        (["assistant", "phone"], "topology[0].program: expected a program that does the user's tasks, before any with"),
         (["phone", "./phone.yaml"], "topology[0].program: expected each mail program once, found 'phone' twice"),
         (["outlook-like", "pine"], "topology[0].program: expected one of "),
         (["outlook-like", 7], "topology[0].program: expected names or paths of mail programs, found 7"),
@@ -220,6 +262,10 @@ def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:
             "per-view",
             "idle: expected no for a session that is per-view: it ends before new mail arrives, found",
         ),
+        ("calls", CALLS, "session: expected per-view for a program with calls, found kept"),
+        ("calls", CALLS | {"searches": 0}, "calls.searches: expected a whole number of at least 1, found 0"),
+        ("calls", CALLS | {"draft": 2}, "calls.draft: expected "),
+        ("calls", {"per_day": 1}, "calls.searches: "),
         ("poll", "0.0000000001s", "poll: expected a duration of at least 0.1s, found 1e-10s"),
     ],
 )

@@ -20,12 +20,12 @@ from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import INITIAL, MessageTag, answer_id
 from loadsim.model.ports import ALL_TASKS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part, SearchKey
+from loadsim.model.terms import ASSISTANT_TASKS
 from loadsim.protocols.in_memory import NO_FLAGS, InMemoryDriver, InMemoryMailbox
 from loadsim.scenario.profile import load_profile
 from loadsim.scenario.workload import PROCESS_INBOX, Workload
-from loadsim.users.activities import process_inbox
+from loadsim.users.activities import TASKS, process_inbox
 from loadsim.users.inbox import MOST_ANNOUNCEMENTS, Inbox, Unread
-from loadsim.users.tasks import TASKS
 
 LOG_ON = ["IMAP AUTHENTICATE", "IMAP CAPABILITY", "IMAP LIST", "IMAP SELECT"]
 FETCH, STORE, SELECT = "IMAP UID FETCH", "IMAP UID STORE", "IMAP SELECT"
@@ -69,7 +69,7 @@ An attachment of browsed mail lies in another folder."""
 
 
 def test_the_table_names_every_task() -> None:
-    assert set(TABLE) == set(TASKS) == ALL_TASKS
+    assert {*TABLE, *ASSISTANT_TASKS} == set(TASKS) == ALL_TASKS
     assert all(task.name == name for name, task in TASKS.items())
 
 

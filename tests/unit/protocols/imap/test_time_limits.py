@@ -513,7 +513,7 @@ def test_flags_are_reset_by_name(flags: list[Flag]) -> None:
         await ImapMailbox(session).set_flags(REFS, flags)
         seen = b"" if flags else b"\\Seen "
         assert sent == [
-            b"UID STORE 5:6,9 -FLAGS.SILENT (%b\\Answered $Forwarded \\Flagged \\Deleted \\Draft)\r\n" % seen,
+            b"UID STORE 5:6,9 -FLAGS.SILENT (%b\\Answered $Forwarded \\Draft \\Flagged \\Deleted)\r\n" % seen,
             *[b"UID STORE 5:6,9 +FLAGS.SILENT (\\Seen)\r\n" for _ in flags],
         ]
 
