@@ -46,6 +46,9 @@ PARTS = "parts"
 SHORTEST_POLL_S = 0.1
 """The shortest interval between looks for new mail: a shorter one would leave users no time for anything else."""
 
+STATUS_ITEMS = ("MESSAGES", "RECENT", "UIDNEXT", "UIDVALIDITY", "UNSEEN")
+"""The items of a STATUS that all servers support (RFC 3501 section 6.3.10)."""
+
 _PLAIN_ITEMS = ("UID", "FLAGS", "RFC822.SIZE", "INTERNALDATE", "ENVELOPE", "BODYSTRUCTURE", "MODSEQ")
 """FETCH items without arguments. MODSEQ is sent only to servers with CONDSTORE (RFC 7162)."""
 
@@ -105,6 +108,29 @@ def _message_items(value: object) -> tuple[str, ...]:
     return items
 
 
+def _status_items(value: object) -> tuple[str, ...]:
+    items = tuple(value.split()) if isinstance(value, str) else ()
+    if not items or not set(items) <= set(STATUS_ITEMS) or len(set(items)) < len(items):
+        raise mismatch(f"items of {', '.join(STATUS_ITEMS)}, each once", show(value))
+    return items
+
+
+@strict
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusRounds:
+    """A program's questions about the folders that it does not show."""
+
+    items: Annotated[tuple[str, ...], Reads(_status_items, "text")]
+    """Items of a STATUS of each folder but the Inbox: MESSAGES, RECENT, UIDNEXT, UIDVALIDITY, UNSEEN."""
+    every_s: PositiveDuration
+    """Interval between these rounds of STATUS, the first of which is part of the first log-on; at least 0.1 s, never
+    compressed."""
+
+    def __post_init__(self) -> None:
+        if self.every_s < SHORTEST_POLL_S:
+            raise mismatch(f"a duration of at least {SHORTEST_POLL_S:g}s", f"{self.every_s:g}s", at=("every",))
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class Calls:
@@ -153,6 +179,9 @@ class MailProgram:
     """Wait for new mail with IDLE, if the server supports it."""
     poll_s: PositiveDuration = 30.0
     """Interval between NOOPs if there is no IDLE, or between looks for new mail; at least 0.1 s, never compressed."""
+    status: StatusRounds | None = None
+    quota: Switch = False
+    """Ask for a folder's quota (GETQUOTAROOT, RFC 9208) with each list of its messages, if the server has QUOTA."""
     submission: Annotated[str, word(*SUBMISSIONS)] = SEQUENTIAL
     """Order of SMTP commands, unless the scenario sets `client.submission`."""
     connection: Annotated[str, word("per-message", "kept")] = "per-message"

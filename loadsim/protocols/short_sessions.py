@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from loadsim.errors import ServerRefused
@@ -22,6 +22,7 @@ class PerViewMailbox:
 
     mailbox: Mailbox
     holds: Callable[[MessageRef], bool] = lambda _: False  # true for messages that are shown without a command
+    look: Callable[[], Awaitable[None]] | None = None  # opens the Inbox, and asks about other folders
     forget: Callable[[], object] = lambda: None
     _begun: bool = field(default=False, init=False)  # this view has tried to log on
     _on: bool = field(default=False, init=False)
@@ -81,7 +82,8 @@ class PerViewMailbox:
 
     async def watch(self) -> None:
         """Open the Inbox, which announces what has arrived since it was last open."""
-        await (await self._session()).open(INBOX)
+        mailbox = await self._session()
+        await (mailbox.open(INBOX) if self.look is None else self.look())
 
     async def structure(self, ref: MessageRef) -> Structure:
         return await (await self._session_for(ref)).structure(ref)

@@ -20,10 +20,14 @@ from proxyprotocol.sock import SocketInfo
 from pymap.backend.dict import Config, Identity, Login
 from pymap.backend.dict.mailbox import MailboxData
 from pymap.concurrent import Event, Subsystem
+from pymap.config import BackendCapability
 from pymap.imap import IMAPServer
+from pymap.imap.state import ConnectionState
 from pymap.message import BaseLoadedMessage
 from pymap.mime import MessageContent
+from pymap.parsing.command.auth import CommandMailboxArg
 from pymap.parsing.message import AppendMessage
+from pymap.parsing.response import CommandResponse, ResponseOk, UntaggedResponse
 from pymap.parsing.response.fetch import BodyStructure, ContentBodyStructure
 from pymap.selected import SelectedMailbox
 from pymap.user import UserMetadata
@@ -34,9 +38,29 @@ from loadsim.servers.child import BACKLOG, listen, run_child, until_end
 LARGEST_MESSAGE_BYTES = 32 * 1024 * 1024
 
 
+class GetQuotaRoot(CommandMailboxArg):
+    command = b"GETQUOTAROOT"
+
+
 def repair_pymap() -> None:
     _announce_pending_changes()
     _state_sizes_of_bodies()
+    _answer_quotas()
+
+
+def _answer_quotas() -> None:
+    """Add QUOTA (RFC 9208): all of a user's mailboxes have one root, which limits nothing."""
+
+    async def do_getquotaroot(self: ConnectionState, command: GetQuotaRoot) -> tuple[CommandResponse, None]:
+        await self.session.get_mailbox(command.mailbox)  # refused if it does not exist
+        response = ResponseOk(command.tag, b"GETQUOTAROOT completed.")
+        root = UntaggedResponse(b'QUOTAROOT %b ""' % bytes(command.mailbox_obj))
+        response.add_untagged(root, UntaggedResponse(b'QUOTA "" ()'))
+        return response, None
+
+    ConnectionState.do_getquotaroot = do_getquotaroot  # type: ignore[attr-defined]
+    offered = BackendCapability(idle=True, object_id=True, multi_append=True, custom=[b"QUOTA"])
+    Config.backend_capability = property(lambda _: offered)  # type: ignore[assignment]
 
 
 def _state_sizes_of_bodies() -> None:
@@ -165,7 +189,9 @@ async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[
     config, login = await mailboxes(accounts)
     delivery = MailDelivery(login, accounts, lists)
 
-    imap = partial(imap_connection, IMAPServer(login, config))
+    imap_server = IMAPServer(login, config)
+    imap_server.commands.register(GetQuotaRoot)
+    imap = partial(imap_connection, imap_server)
     smtp = partial(smtp_protocol, delivery)
     imap_socket, smtp_socket = listen(), listen()
     async with (

@@ -4,16 +4,26 @@ Initialise, run, initialise again and clean; imaplib reads all mailboxes between
 server is part of `make test`, all servers are part of `make nightly-servers`.
 """
 
+import asyncio
+import imaplib
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from agreement import deleted_items_emptied, differences, mailboxes_by_log
 from any_server import KINDS, Site, started
+from imap_script import Ear
 from small_runs import loadsim
 from whole_mailboxes import MANIFESTS, Mailbox, contents, ids_of, looking, others
 
+from loadsim.model.mail_program import load_program
 from loadsim.model.ports import INBOX, SENT_ITEMS
+from loadsim.model.provisioning_ports import Quota
+from loadsim.protocols.imap import open_driver
+from loadsim.protocols.imap.mailbox import ImapMailbox
+from loadsim.protocols.imap.session import ImapSession
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.merge import read_logs
 
@@ -107,3 +117,44 @@ def test_a_run_prepares_and_cleans_empty_accounts(name: str, tmp_path: Path) -> 
             parents = {"Family"} if NESTED in with_others else set()
             assert set(after) <= before.keys() | foreign.keys() | parents
             assert before.keys() <= after.keys()
+
+
+@pytest.mark.nightly(part="servers")
+@pytest.mark.parametrize("name", KINDS)
+def test_programs_ask_about_folders_and_quotas(name: str, tmp_path: Path) -> None:
+    """Each STATUS and GETQUOTAROOT of Thunderbird is answered; limits are those that imaplib reads."""
+    with started(name, tmp_path, users=1, day_s=25) as site:
+        site.command("init")
+        account, ear = site.accounts[0], Ear()
+
+        async def ask() -> int:
+            services = replace(site.services, program=load_program("thunderbird"))
+            mailbox = open_driver(services).session(account, ear).mailbox
+            await mailbox.log_on()
+            folders = await mailbox.folders()
+            await mailbox.headers(INBOX, 50)
+            await mailbox.watch()
+            await mailbox.log_off()
+            return len(folders)
+
+        async def limits() -> tuple[bool, list[Quota]]:
+            mailbox = ImapMailbox(ImapSession(site.services.endpoint("imap"), None, account, Ear(), 60.0))
+            await mailbox.log_on()
+            found = "QUOTA" in mailbox.session.offered, list(await mailbox.quotas())
+            await mailbox.log_off()
+            return found
+
+        folders = asyncio.run(ask())
+        offers, quotas = asyncio.run(limits())
+        asked = [(command, outcome) for command, outcome, *_ in ear.commands]
+        assert asked.count(("IMAP STATUS", "ok")) == folders - 1 > 3
+        assert asked.count(("IMAP GETQUOTAROOT", "ok")) == offers
+        assert {outcome for _, outcome in asked} == {"ok"}
+        read: list[bytes] = []
+        if offers:
+            endpoint = site.services.endpoint("imap")
+            with imaplib.IMAP4(endpoint.host, endpoint.port, timeout=60) as client:
+                client.login(account.login, account.password)
+                read = [line for line in client.getquotaroot("INBOX")[1][1] if line]
+        triples = re.findall(rb"([A-Z-]+) (\d+) (\d+)", b" ".join(read))
+        assert quotas == [Quota(resource.decode(), int(used), int(limit)) for resource, used, limit in triples]

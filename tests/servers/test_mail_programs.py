@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import zip_longest
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from imap_script import Ear
-from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts, quotas
 from paths import ROOT
 from small_runs import loadsim, on, population_of, written
 
@@ -22,7 +22,9 @@ from loadsim.documents.yaml_reader import known
 from loadsim.model.mail_program import PER_VIEW, MailProgram, load_program
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import DRAFTS, INBOX, Account, Flag, Header, SearchKey, Services, Structure
+from loadsim.model.provisioning_ports import FolderStatus, Quota
 from loadsim.protocols.imap import open_driver
+from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.running import RunningServer
 from loadsim.timinglog.reader import TimingLog, read_log
@@ -72,9 +74,11 @@ class Site:
 @pytest.fixture(scope="module", params=["embedded", "dovecot"])
 def site(request: pytest.FixtureRequest) -> Site:
     accounts = numbered_accounts(20)
-    starts: Mapping[str, str] = {"embedded": "embedded_server", "dovecot": "dovecot_postfix"}
-    start: StartEmbedded | StartDovecotPostfix = request.getfixturevalue(starts[request.param])
-    return Site(start(accounts), iter(accounts), exact=request.param == "dovecot")
+    if request.param == "embedded":
+        embedded: StartEmbedded = request.getfixturevalue("embedded_server")
+        return Site(embedded(accounts), iter(accounts), exact=False)
+    dovecot: StartDovecotPostfix = request.getfixturevalue("dovecot_postfix")
+    return Site(dovecot(accounts, extra=quotas()), iter(accounts), exact=True)
 
 
 @asynccontextmanager
@@ -137,6 +141,7 @@ async def used(site: Site, account: Account, program: MailProgram) -> tuple[list
     async with recorded(replace(site.server.services, program=program)) as (services, lines):
         mailbox = open_driver(services).session(account, ear).mailbox
         await mailbox.log_on()
+        await mailbox.folders()
 
         async def end_view() -> None:
             if per_view:
@@ -270,6 +275,30 @@ def test_every_program_shows_the_same_mail(site: Site) -> None:
     for name, (others, *rest) in found.items():
         assert [other[1:] for other in others] == [header[1:] for header in headers], name
         assert rest == [structure, text, attached], name
+
+
+def test_quotas_and_status_are_those_that_imaplib_reads(site: Site) -> None:
+    """Dovecot limits each user to 1 GiB; the embedded server has no limits."""
+    account = site.user()
+
+    async def asked() -> tuple[Sequence[Quota], FolderStatus | None]:
+        mailbox = open_driver(site.server.services).session(account, Ear()).mailbox
+        assert isinstance(mailbox, ImapMailbox)
+        await mailbox.log_on()
+        found = await mailbox.quotas(), await mailbox.folder_status(FOLDER)
+        await mailbox.log_off()
+        return found
+
+    quotas, status = asyncio.run(asked())
+    with logged_on(site.server, account) as client:
+        _, (_, limits) = client.getquotaroot("INBOX")
+        _, (line,) = client.status(f'"{FOLDER}"', "(UIDVALIDITY UIDNEXT MESSAGES UNSEEN)")
+    found = re.findall(rb"(\w+) (\d+) (\d+)", b" ".join(limits))
+    assert quotas == [Quota(name.decode(), int(used), int(limit)) for name, used, limit in found]
+    assert [quota.limit for quota in quotas] == ([1 << 20] if site.exact else [])
+    numbers = dict(re.findall(r"([A-Z]+) (\d+)", line.decode()))
+    assert status is not None
+    assert (status.messages, status.unseen) == (int(numbers["MESSAGES"]), int(numbers["UNSEEN"])) == (1, 1)
 
 
 def program_of(place: Path, shipped: str, name: str, **keys: object) -> str:

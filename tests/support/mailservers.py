@@ -22,7 +22,8 @@ import pytest
 from patience import PATIENCE_S
 
 from loadsim.model.ports import Account, Services
-from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
+from loadsim.servers.dovecot_postfix import DovecotPostfix, check_machine, start_dovecot_postfix
+from loadsim.servers.dovecot_postfix_config import Layout
 from loadsim.servers.embedded import EmbeddedServer, start_embedded, start_embedded_mapi
 from loadsim.servers.running import RunningServer
 
@@ -87,16 +88,40 @@ def embedded_mapi_server() -> Iterator[StartEmbedded]:
 
 @pytest.fixture(scope="module")
 def dovecot_postfix() -> Iterator[StartDovecotPostfix]:
-    """`dovecot_postfix(accounts, lists={}, tls="none") -> DovecotPostfix`, stopped after the module."""
+    """`dovecot_postfix(accounts, lists={}, tls="none", extra="") -> DovecotPostfix`, stopped after the module.
+
+    `extra` are further settings of Dovecot.
+    """
     with ExitStack() as stack:
 
         def start(
-            accounts: Sequence[Account], lists: Mapping[str, Sequence[str]] | None = None, tls: str = "none"
+            accounts: Sequence[Account],
+            lists: Mapping[str, Sequence[str]] | None = None,
+            tls: str = "none",
+            extra: str = "",
         ) -> DovecotPostfix:
             directory = stack.enter_context(short_directory())
+            if extra:
+                settings = Layout(directory).dovecot_extra
+                settings.parent.mkdir()
+                settings.write_text(extra, encoding="utf-8")
             return stack.enter_context(start_dovecot_postfix(accounts, lists or {}, directory, tls=tls))
 
         yield start
+
+
+def quotas() -> str:
+    """Return settings by which Dovecot offers QUOTA, with a limit of 1 GiB for each user."""
+    dialect, _ = check_machine()
+    if dialect.version:
+        return (
+            "mail_plugins {\n  quota = yes\n}\nprotocol imap {\n  mail_plugins {\n    imap_quota = yes\n  }\n}\n"
+            "quota User {\n  quota_storage_size = 1G\n}\n"
+        )
+    return (
+        "mail_plugins = quota\nprotocol imap {\n  mail_plugins = quota imap_quota\n}\n"
+        "plugin {\n  quota = count:User\n  quota_vsizes = yes\n  quota_rule = *:storage=1G\n}\n"
+    )
 
 
 def submit(services: Services, sender: str, recipients: Sequence[str], message: bytes) -> Mapping[str, object]:

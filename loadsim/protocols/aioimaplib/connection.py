@@ -193,9 +193,9 @@ class LibraryConnection:
         self.observer.lines.append(unseen(len(line)))
         self._protocol.transport.write(line + b"\r\n")
 
-    def send_quietly(self, name: str) -> None:
+    def send_quietly(self, name: str, *arguments: Argument) -> None:
         if self.failure is None and self._bye is None:
-            self._quiet = self.send(name)
+            self._quiet = self.send(name, *arguments)
             self._quiet.add_done_callback(self._end_quietly)
 
     async def idle(self) -> None:

@@ -13,7 +13,7 @@
     folder_names           the server's folder names, and loadsim's
     session                the open folder and its new mail, across lost and new connections
     reading, mailbox       the port: its calls as commands, and their answers as its values
-    requests, header_lists, whole_message, several_connections
+    requests, header_lists, whole_message, status_rounds, several_connections
                            what differs between mail programs
 
 Everything up to `states` does no I/O.
@@ -30,10 +30,11 @@ from loadsim.model.ports import Account, Driver, Mailbox, Observer, Services
 from loadsim.protocols.imap.header_lists import HeaderCache
 from loadsim.protocols.imap.known_state import Known
 from loadsim.protocols.imap.mailbox import ImapMailbox
-from loadsim.protocols.imap.requests import requests_of
+from loadsim.protocols.imap.requests import in_parentheses, requests_of
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.several_connections import SeveralConnections
 from loadsim.protocols.imap.state_rules import UserCheck
+from loadsim.protocols.imap.status_rounds import StatusTimes
 from loadsim.protocols.imap.whole_message import MessageStore
 from loadsim.protocols.mail_driver import MailDriver
 from loadsim.protocols.short_sessions import PerViewMailbox
@@ -49,6 +50,8 @@ def open_driver(services: Services) -> Driver:
         session = ImapSession(
             imap, context, account, observer, limit_s, folders, poll_s=program.poll_s, idles=program.idle
         )
+        if program.status is not None:
+            session.rounds = StatusTimes(in_parentheses(program.status.items), program.status.every_s)
         if checks is not None:
             session.check = checks.of(account.number, lambda: _check(Known(checks, account.number)))
             if session.check is None and checks.share:
@@ -62,7 +65,7 @@ def open_driver(services: Services) -> Driver:
         single = over_one_connection(context, account, observer)
         if program.session != PER_VIEW:
             return single
-        return PerViewMailbox(single, single.holds, *([single.forget] if program.calls is not None else []))
+        return PerViewMailbox(single, single.holds, single.look, *([single.forget] if program.calls is not None else []))
 
     return MailDriver("imap", services, mailbox, takes_programs=True)
 

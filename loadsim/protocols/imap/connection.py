@@ -41,6 +41,9 @@ from loadsim.protocols.transport import Transport
 
 BEGUN = states.TRANSITIONS[states.READY]
 
+HARMLESS = ("DONE", "STATUS")
+"""Commands whose refusal leaves the session as it was, even if no caller waits for them."""
+
 RESPONSES_A_TURN = 32
 """The most responses that a connection reads in one turn of the loop, which takes about a millisecond."""
 
@@ -167,10 +170,10 @@ class Connection(asyncio.Protocol):
             self._state = states.RESPONSE.after("respond")
             self._write(self._newest, line + b"\r\n")
 
-    def send_quietly(self, name: str) -> None:
-        """Send a command for which no caller waits; a refusal ends the connection."""
+    def send_quietly(self, name: str, *arguments: Argument) -> None:
+        """Send a command for which no caller waits; a refusal ends the connection, unless it is one of `HARMLESS`."""
         if self.failure is None and self._bye is None:
-            self._submit(ImapCommand(name), ())
+            self._submit(ImapCommand(name), arguments)
 
     async def idle(self) -> None:
         """Begin IDLE (RFC 2177), and wait for the server's "+". The next command ends it."""
@@ -453,7 +456,7 @@ class Connection(asyncio.Protocol):
         if self.check is not None:
             self.check(tagged)
         # Its consequences.
-        if refused is not None and future is None and command.name != "DONE":
+        if refused is not None and future is None and command.name not in HARMLESS:
             self._fail(refused)
         elif self._bye is not None and command.name != "LOGOUT" and not self._unanswered():
             self._fail(self._bye)

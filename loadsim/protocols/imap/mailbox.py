@@ -76,6 +76,8 @@ class ImapMailbox:
             self.session.take_listed(answer.data)
             async for portion in portions(answer.data):
                 names |= {name: None for entry in portion if (name := self._own_folder(entry)) is not None}
+        if self.session.rounds is not None:
+            self.session.rounds.listed([*names])
         return [*names]
 
     async def open(self, folder: str) -> None:
@@ -88,6 +90,7 @@ class ImapMailbox:
         folder = canonical(folder)
         with self.session as connection:
             await self.session.refresh(connection, folder)
+            await self._ask_quota(connection, folder)
             if not self.session.count or newest == 0:
                 return []
             return await self._lists.newest(connection, folder, newest)
@@ -110,6 +113,7 @@ class ImapMailbox:
             if reopen:
                 self.session.leave()
             await self.session.refresh(connection, INBOX)
+            await self._ask_quota(connection, INBOX)
             if not self.session.count:
                 return []
             headers = await self._lists.arrived(connection, reopen)
@@ -124,10 +128,15 @@ class ImapMailbox:
         """
         with self.session as connection:
             if inbox:
-                await self.session.select(connection, INBOX)
+                await self._look(connection)
             if self.session.waits_by_idle:
                 await connection.idle()
         self.session.keep_watching()
+
+    async def look(self) -> None:
+        """Open the Inbox as `watch` does, without waiting for new mail."""
+        with self.session as connection:
+            await self._look(connection)
 
     def holds(self, ref: Hashable) -> bool:
         """Return whether the store has the whole message, so that showing it takes no command."""
@@ -423,6 +432,20 @@ class ImapMailbox:
                     await self._over_sets(connection, "UID STORE", uids, item, _flags(named))
 
     # --- pieces of commands ---
+
+    async def _look(self, connection: ImapConnection) -> None:
+        """Open the Inbox, and ask about the other folders if that is due; the server may refuse any answer."""
+        await self.session.select(connection, INBOX)
+        calls = [connection.send("STATUS", *arguments) for arguments in self.session.status_due()]
+        for end in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(end, BaseException) and not isinstance(end, ServerRefused):
+                raise end
+
+    async def _ask_quota(self, connection: ImapConnection, folder: str) -> None:
+        """GETQUOTAROOT (RFC 9208 section 4.1.3), if the program asks and the server offers it; it may refuse."""
+        if self.requests.quota and "QUOTA" in self.session.offered:
+            with suppress(ServerRefused):
+                await connection.send("GETQUOTAROOT", self.session.argument(folder))
 
     @property
     def _lists(self) -> HeaderLists:

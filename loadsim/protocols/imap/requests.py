@@ -28,7 +28,8 @@ HeaderReader = Callable[[Fetched, Hashable, str], Header | None]
 class Requests:
     """The items of a mail program's FETCH commands, in parentheses; None for a command that it does not send.
 
-    `with_modseq` are a list's items on servers with CONDSTORE. `read` returns a listed message's header.
+    `with_modseq` are a list's items on servers with CONDSTORE. With `quota`, a list comes with a GETQUOTAROOT. `read`
+    returns a listed message's header.
     """
 
     list_items: bytes
@@ -36,6 +37,7 @@ class Requests:
     flags: bytes | None
     message: bytes | None
     prefetch: bool
+    quota: bool
     read: HeaderReader
 
     def listing(self, offered: frozenset[str]) -> bytes:
@@ -49,11 +51,12 @@ def requests_of(program: MailProgram) -> Requests:
     if items == list(program.list_items):
         items.append(TAG_ITEM.decode())
     return Requests(
-        list_items=_sent(item for item in items if item != "MODSEQ"),
-        with_modseq=_sent(items),
-        flags=_sent(program.flags) if program.flags else None,
-        message=_sent(program.message_items) if program.message_items else None,
+        list_items=in_parentheses(item for item in items if item != "MODSEQ"),
+        with_modseq=in_parentheses(items),
+        flags=in_parentheses(program.flags) if program.flags else None,
+        message=in_parentheses(program.message_items) if program.message_items else None,
         prefetch=program.prefetch,
+        quota=program.quota,
         read=header_of if "ENVELOPE" in program.list_items else header_of_fields,
     )
 
@@ -62,7 +65,7 @@ def _with_tag(item: str) -> str:
     return f"{item.removesuffix(')]')} {HEADER})]" if item.endswith(")]") else item
 
 
-def _sent(items: Iterable[str]) -> bytes:
+def in_parentheses(items: Iterable[str]) -> bytes:
     return f"({' '.join(items)})".encode()
 
 

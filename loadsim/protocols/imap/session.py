@@ -40,6 +40,7 @@ from loadsim.protocols.imap.folder_names import PLAIN, Ask, FolderNames, read_na
 from loadsim.protocols.imap.grammar import number_of
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, ListEntry, Response
 from loadsim.protocols.imap.state_rules import UserCheck
+from loadsim.protocols.imap.status_rounds import StatusTimes
 from loadsim.protocols.imap.under_way import Answer
 
 POLL_S = 30.0
@@ -118,6 +119,7 @@ class ImapSession:
     poll_s: float = POLL_S
     idles: bool = True  # on servers with IDLE
     idle_again_s: float = IDLE_AGAIN_S  # also of NOOP without an open folder
+    rounds: StatusTimes | None = None  # if the program asks about other folders
     make: MakeConnection = Connection
     check: UserCheck | None = None  # of all the user's sessions
     broken: Callable[[Violation], object] = lambda _: None  # gets a changed UIDVALIDITY if there is no `check`
@@ -137,9 +139,9 @@ class ImapSession:
     def over_another_connection(self) -> ImapSession:
         """Return the same user's session over another connection, which starts with this one's folder names.
 
-        Both share the folders' UIDVALIDITY.
+        Both share the folders' UIDVALIDITY. Only the first connection asks about other folders.
         """
-        other = replace(self)
+        other = replace(self, rounds=None)
         other.names, other.validity = self.names, self.validity
         return other
 
@@ -227,11 +229,14 @@ class ImapSession:
         return self.idles and "IDLE" in self.offered and self.open is not None
 
     def keep_watching(self) -> None:
-        """Renew a watch until the next call, by another IDLE or by NOOP."""
+        """Renew a watch until the next call, by another IDLE or by NOOP; a round of STATUS that is due comes first."""
         if self.connection is not None and self.connection.failure is None:
+            loop = asyncio.get_running_loop()
             polls = self.open is not None and not self.waits_by_idle
             wait_s = self.poll_s if polls else self.idle_again_s
-            self._watch = asyncio.get_running_loop().call_later(wait_s, self._renew_watch)
+            if self.rounds is not None:
+                wait_s = min(wait_s, self.rounds.wait_s(loop.time()))
+            self._watch = loop.call_later(wait_s, self._renew_watch)
 
     def watch_quietly(self) -> None:
         """Watch the open folder without waiting for the server; a refusal ends the connection."""
@@ -242,8 +247,17 @@ class ImapSession:
 
     def _renew_watch(self) -> None:
         assert self.connection is not None
+        for arguments in self.status_due():
+            self.connection.send_quietly("STATUS", *arguments)
         self.connection.send_quietly("IDLE" if self.waits_by_idle else "NOOP")
         self.keep_watching()
+
+    def status_due(self) -> list[tuple[bytes, bytes]]:
+        """Begin a round of STATUS if one is due. Return the arguments of its commands."""
+        if self.rounds is None:
+            return []
+        due = self.rounds.begin(asyncio.get_running_loop().time())
+        return [(self.argument(folder), self.rounds.items) for folder in due]
 
     # --- names ---
 

@@ -266,6 +266,16 @@ def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:
         ("calls", CALLS | {"searches": 0}, "calls.searches: expected a whole number of at least 1, found 0"),
         ("calls", CALLS | {"draft": 2}, "calls.draft: expected "),
         ("calls", {"per_day": 1}, "calls.searches: "),
+        ("status", "UNSEEN", "status: expected a mapping, found 'UNSEEN'"),
+        ("status", {"items": "SIZE", "every": "1m"}, "status.items: expected items of MESSAGES, RECENT, UIDNEXT, "),
+        ("status", {"items": "UNSEEN UNSEEN", "every": "1m"}, "status.items: expected items of MESSAGES, "),
+        ("status", {"items": "UNSEEN", "every": "0s"}, "status.every: expected a duration above 0"),
+        (
+            "status",
+            {"items": "UNSEEN", "every": "1ms"},
+            "status.every: expected a duration of at least 0.1s, found 0.0",
+        ),
+        ("quota", "often", "quota: expected yes or no, found 'often'"),
         ("poll", "0.0000000001s", "poll: expected a duration of at least 0.1s, found 1e-10s"),
     ],
 )
