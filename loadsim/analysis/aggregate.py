@@ -69,7 +69,7 @@ INTERRUPTED = "interrupted"
 
 
 class ByDriver:
-    """Collects the records that count: those due in [begin, end), and all of LOGON and LOGOFF.
+    """Collects the records that count: those due in [begin, end), and all of LOGON, FIRST SYNC and LOGOFF.
 
     `forgiven` returns a mask of the failed tasks to count as interrupted instead; None if there was no outage.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loadsim.findings.formats import length
-from loadsim.model.terms import INJECT
+from loadsim.model.terms import FIRST_SYNC, INJECT
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import Block, Column, Document, Section, Table, table_of
 from loadsim.timinglog.planned_load import received_of_published
@@ -77,6 +77,12 @@ def _facts(figures: Mapping[str, Any], lists: bool) -> Iterator[tuple[str, str]]
         f" other copies {_mb(storage, 'copied')}, schedules {_mb(storage, 'schedules')},"
         f" emptied at log-off {_mb(storage, 'emptied')}",
     )
+    if (copied := figures["first_sync"])["headers"]:
+        yield (
+            "First sync",
+            f"{figures['tasks'][FIRST_SYNC]:,} users copy {copied['headers']:,} headers,"
+            f" {copied['bodies']:,} bodies ({copied['bytes'] / 1e6:,.1f} MB)",
+        )
     if figures["failures"]:
         yield "Failures", ", ".join(f"{name} ({times})" for name, times in figures["failures"].items())
 

@@ -154,6 +154,7 @@ def to_json(plan: DayPlan) -> dict[str, Any]:
         "peaks": busiest,
         "sessions": sessions(scenario),
         "storage": storage(plan.stored_bytes, scenario.run.days),
+        "first_sync": {what: tally.copied[what] for what in ("headers", "bodies", "bytes")},
         "gathered_syncs": tally.gathered,
         "failures": dict(sorted(tally.failures.items())),
     }

@@ -149,8 +149,9 @@ def plan_users(
         for number in numbers
         if number in workload.senders
     ]
-    for user in users.values():
+    for number, user in users.items():
         user.log_on()
+        tally.copied.update(copied(workload, cast(Any, driver), number))
     tally.facts({"start_ns": 0})
     for user in users.values():
         user.begin_day()
@@ -158,6 +159,21 @@ def plan_users(
     for user in users.values():
         user.log_off()
     return PlannedUsers(tally, stored_bytes, {number: workload.user_digest(number) for number in numbers})
+
+
+def copied(workload: Workload, driver: Any, user: int) -> dict[str, int]:
+    """Count what a user's FIRST SYNC copies of the start state: headers, bodies, and the bodies' bytes."""
+    sync, scenario = workload.population.group(user).program.first_sync, workload.scenario
+    if sync is None or driver.empty:
+        return {}
+    account, counts = scenario.account(user), workload.start_state(user)
+    newest = {folder: count if sync.bodies is None else min(count, sync.bodies) for folder, count in counts.items()}
+    sizes = (
+        driver.initial(account, folder, index).size_bytes
+        for folder, bodies in newest.items()
+        for index in range(counts[folder] - bodies, counts[folder])
+    )
+    return {"headers": sum(counts.values()), "bodies": sum(newest.values()), "bytes": sum(sizes)}
 
 
 def tally_of(workload: Workload) -> Tally:

@@ -130,6 +130,8 @@ class PlannedUser:
     def log_on(self) -> None:
         self._perform(tasks.LOGON)
         self._mail.was_on = True
+        if self._mail.first_sync is not None:
+            _record(self._recorder, tasks.FIRST_SYNC.name, self.number, self._now.ns, "ok")
 
     def begin_day(self) -> None:
         self._pending.plan()

@@ -50,6 +50,7 @@ class Tally:
         self.tasks: dict[str, list[int]] = {task: [0] * (users + 1) for task in (*TASKS, *further_tasks)}
         self.traffic: dict[str, list[int]] = {figure: [0] * (users + 1) for figure in (*TRAFFIC, "recipients")}
         self.failures: Counter[str] = Counter()
+        self.copied: Counter[str] = Counter()  # by first syncs: headers, bodies, bytes
         self.gathered = 0  # SYNCs within `GATHER_NS` of an earlier one, which would include them if the server gathers
         self._listed_ns = [-GATHER_NS] * (users + 1)
         self._due = {task: [0] * parts for task in self.tasks if task not in LEFT_OUT}
@@ -67,6 +68,7 @@ class Tally:
             hour.traffic.update(other.hours[number].traffic)
             hour.commands.update(other.hours[number].commands)
         self.failures.update(other.failures)
+        self.copied.update(other.copied)
         self.gathered += other.gathered
 
     def load(self) -> PlannedLoad:

@@ -43,7 +43,7 @@ from loadsim.users.tasks import Task
 from loadsim.users.user import IDLE, User
 
 LOG_ON_LIMIT_S = 60.0
-"""The longest time after the ramp-up that the common start waits for one more user to log on."""
+"""The longest time after the ramp-up that the common start waits for one more user to log on, or end a first sync."""
 
 LOG_ONS_AT_ONCE = 64
 """The most users that log on at the same time, so that a slow server gets no more requests than it can answer. After
@@ -357,7 +357,7 @@ class Engine:
 
         # A refused companion does not delay the start: its time without a session counts in the verdict.
         most, counts = len(self.users) + len(self._companions), self.counts
-        await self._while_growing(lambda: counts.users_ever_on + counts.companions.tried, most, limit_s, self._stopping)
+        await self._while_growing(lambda: counts.users_ready + counts.companions.tried, most, limit_s, self._stopping)
         return not self._stopping.is_set()
 
     async def _work(self) -> str:

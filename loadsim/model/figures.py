@@ -122,7 +122,7 @@ class TaskFigures:
     failed_share: float | None
     """`hits` plus `failed`; `hits` divided by `planned`; `failed` divided by `planned`."""
     done_per_s: float | None
-    """`hits` per second of the window; `null` for LOGON and LOGOFF."""
+    """`hits` per second of the window; `null` for LOGON, FIRST SYNC and LOGOFF."""
     refused: int
     lost: int
     timeout: int
@@ -195,7 +195,7 @@ class Totals:
     """Tasks of all drivers together. Shares are of planned tasks, None if there are none."""
 
     planned: int = field(metadata=OF_PLAN)
-    """Tasks due in the window, without LOGON and LOGOFF."""
+    """Tasks due in the window, without LOGON, FIRST SYNC and LOGOFF."""
     attempted: int = field(metadata=OF_PLAN)
     done: int
     failed: int
@@ -262,7 +262,7 @@ class TaskLoad:
 @dataclass(frozen=True, slots=True)
 class Load:
     planned: int = field(metadata=NO_CRITERION)
-    """Tasks that the plan has in the window, without LOGON, SYNC and LOGOFF."""
+    """Tasks that the plan has in the window, without LOGON, FIRST SYNC, SYNC and LOGOFF."""
     made: int = field(metadata=NO_CRITERION)
     """Tasks that users started in the window, without these three and without failures of the generator. Each task
     counts up to 105 % of its plan, rounded down."""

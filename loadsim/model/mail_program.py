@@ -131,6 +131,26 @@ class StatusRounds:
             raise mismatch(f"a duration of at least {SHORTEST_POLL_S:g}s", f"{self.every_s:g}s", at=("every",))
 
 
+def _bodies(value: object) -> int | None:
+    if value == "all":
+        return None
+    if value == "none":
+        return 0
+    if type(value) is not int or value < 1:
+        raise mismatch("all, none, or a number of messages of at least 1", show(value))
+    return value
+
+
+@strict
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstSync:
+    """The copy that a new program makes of the mailbox; `bodies` is None for all messages."""
+
+    bodies: Annotated[int | None, Reads(_bodies, "all, none, number")]
+    """Bodies to copy at the first log-on, with all headers: of all messages, of none, or of this many of the newest in
+    each folder. Requires a `header_cache`, and for bodies items in `message`. Default: no copy."""
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class Calls:
@@ -182,6 +202,7 @@ class MailProgram:
     status: StatusRounds | None = None
     quota: Switch = False
     """Ask for a folder's quota (GETQUOTAROOT, RFC 9208) with each list of its messages, if the server has QUOTA."""
+    first_sync: FirstSync | None = None
     submission: Annotated[str, word(*SUBMISSIONS)] = SEQUENTIAL
     """Order of SMTP commands, unless the scenario sets `client.submission`."""
     connection: Annotated[str, word("per-message", "kept")] = "per-message"
@@ -199,6 +220,11 @@ class MailProgram:
             mistakes.append(mismatch(f"a duration of at least {SHORTEST_POLL_S:g}s", f"{self.poll_s:g}s", at=("poll",)))
         if self.prefetch and not self.message_items:
             expected = f"items with {WHOLE_MESSAGE} for a prefetch"
+            mistakes.append(mismatch(expected, PARTS, at=("message",)))
+        if self.first_sync is not None and not self.flags:
+            mistakes.append(mismatch("items to keep headers up to date for a first sync", "no", at=("header_cache",)))
+        if self.first_sync is not None and self.first_sync.bodies != 0 and not self.message_items:
+            expected = f"items with {WHOLE_MESSAGE} for a first sync with bodies"
             mistakes.append(mismatch(expected, PARTS, at=("message",)))
         if self.idle and self.session != KEPT:
             expected = f"no for a session that is {self.session}: it ends before new mail arrives"

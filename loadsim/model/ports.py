@@ -7,7 +7,7 @@ no clock either: it reports its commands to an `Observer`, which has one. Each c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -256,6 +256,22 @@ class Mailbox(Protocol):
         """Close the connection immediately. May be called at any time, and repeatedly."""
 
 
+class CopiedMailbox(Mailbox, Protocol):
+    """A mailbox of which the mail program keeps a copy."""
+
+    def batches(self, folder: str, size: int) -> AsyncGenerator[Sequence[Header], None]:
+        """Open the folder, and yield the headers of all its messages, newest first, at most `size` at a time.
+
+        Messages that arrive meanwhile are left out.
+        """
+
+    async def fetch_whole(self, headers: Sequence[Header]) -> int:
+        """Fetch the first of these messages of one folder together, as many as fit into memory. Return their number.
+
+        Until the next call, showing them takes no command.
+        """
+
+
 class Submission(Protocol):
     """Submission of one user's messages."""
 
@@ -285,13 +301,14 @@ class Session:
 
     With `poll_s`, the mailbox has a session for each view, and none in between: the user ends a view with
     `Mailbox.log_off`, and looks for new mail with `Mailbox.watch` every `poll_s`. If it is None, the session lasts
-    until log-off, and the driver watches for mail.
+    until log-off, and the driver watches for mail. `copied` is the mailbox, too, if the driver supports a first sync.
     """
 
     mailbox: Mailbox
     submission: Submission
     calendar: Calendar
     poll_s: float | None = None
+    copied: CopiedMailbox | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +469,19 @@ class DriverOfSenders(Protocol):
 
 ALL_TASKS = frozenset(
     (
-        *("LOGON", "SYNC", "READ", "LOAD ATTACHMENT", "SEND", "REPLY", "REPLY ALL", "FORWARD", "SAVE SENT", "MOVE"),
+        *(
+            "LOGON",
+            "FIRST SYNC",
+            "SYNC",
+            "READ",
+            "LOAD ATTACHMENT",
+            "SEND",
+            "REPLY",
+            "REPLY ALL",
+            "FORWARD",
+            "SAVE SENT",
+            "MOVE",
+        ),
         *("COPY", "DELETE", "DELETE UNREAD", "BROWSE", "SEARCH", "SCHEDULE", "EVICT", "LOGOFF"),
         *ASSISTANT_TASKS,
     )

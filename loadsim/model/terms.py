@@ -26,15 +26,13 @@ Logs of different modes are never merged.
 Acknowledgements = Literal["at once", "delayed"]
 """When a client acknowledges what the server sends: at once, or as its system does. A server may wait for it."""
 
-LOGON, LOGOFF = "LOGON", "LOGOFF"
-
-WITHOUT_WINDOW = (LOGON, LOGOFF)
+LOGON, FIRST_SYNC, LOGOFF = WITHOUT_WINDOW = ("LOGON", "FIRST SYNC", "LOGOFF")
 """Tasks that are naturally due before or after the window, so they are reported without a window or rate."""
 
 INJECT = "INJECT"
 """The task of outside senders: they submit a message. It counts among the tasks of the first group's driver."""
 
-UNSCORED = (LOGON, "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", INJECT, LOGOFF)
+UNSCORED = (LOGON, FIRST_SYNC, "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", INJECT, LOGOFF)
 """Tasks that have no weight unless the scenario gives them one."""
 
 ASSISTANT_TASKS = ("ASSISTANT SEARCH", "ASSISTANT READ", "ASSISTANT DRAFT", "ASSISTANT SEND")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from loadsim.model.mail_program import PER_VIEW, PIPELINING, driver_name
-from loadsim.model.ports import ALL_TASKS, Account, Endpoint, Mailbox, Observer, Services, Session, Submission
+from loadsim.model.ports import ALL_TASKS, Account, CopiedMailbox, Endpoint, Observer, Services, Session, Submission
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.protocols.tls import TlsContexts
@@ -22,7 +22,7 @@ class MailDriver:
         self,
         name: str,
         services: Services,
-        mailbox: Callable[[ssl.SSLContext | None, Account, Observer], Mailbox],
+        mailbox: Callable[[ssl.SSLContext | None, Account, Observer], CopiedMailbox],
         takes_programs: bool = False,
     ) -> None:
         """`mailbox` makes a user's mailbox. Raises `ConfigError` if a TLS file cannot be read.
@@ -44,7 +44,8 @@ class MailDriver:
         mailbox = self._mailbox(self._imap_tls.of(account), account, observer)
         sending = self._submission(self._smtp, account, observer)
         poll_s = services.program.poll_s if services.program.session == PER_VIEW else None
-        return Session(mailbox, sending, MailboxCalendar(mailbox), poll_s)
+        copied = mailbox if self.takes_programs else None
+        return Session(mailbox, sending, MailboxCalendar(mailbox), poll_s, copied)
 
     def outside(self, account: Account, observer: Observer) -> Submission:
         return self._submission(replace(self._smtp, auth=False), account, observer)

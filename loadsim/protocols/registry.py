@@ -13,7 +13,6 @@ from loadsim.model.plugin_reports import CheckedDriver
 from loadsim.model.ports import Driver, DriverOfSenders, Services
 from loadsim.model.terms import SERVICES
 from loadsim.plugins import names, plugin, plugins
-from loadsim.scenario.criteria import planned_tasks
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload
@@ -156,11 +155,7 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
                 )
         if group.programs != (OUTLOOK_LIKE,) and not getattr(drivers[name], "takes_programs", False):
             raise _without_programs(scenario, index)
-        missing = (
-            planned_tasks(group.profile, group.calls.values())
-            - drivers[name].supported_tasks
-            - group.profile.tasks.keys()
-        )
+        missing = group.planned_tasks - drivers[name].supported_tasks - group.profile.tasks.keys()
         if missing:
             raise ConfigError(
                 f"{scenario.name}: topology[{index}].protocol: expected a driver that supports"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import INBOX, Flag, Header, Mailbox, MessageRef, Part, SearchKey, Structure
+from loadsim.model.ports import INBOX, CopiedMailbox, Flag, Header, Mailbox, MessageRef, Part, SearchKey, Structure
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +23,7 @@ class PerViewMailbox:
     mailbox: Mailbox
     holds: Callable[[MessageRef], bool] = lambda _: False  # true for messages that are shown without a command
     look: Callable[[], Awaitable[None]] | None = None  # opens the Inbox, and asks about other folders
+    copied: CopiedMailbox | None = None  # the mailbox, if the program may copy it
     forget: Callable[[], object] = lambda: None
     _begun: bool = field(default=False, init=False)  # this view has tried to log on
     _on: bool = field(default=False, init=False)
@@ -73,6 +74,17 @@ class PerViewMailbox:
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         return await (await self._session()).headers(folder, newest)
+
+    async def batches(self, folder: str, size: int) -> AsyncGenerator[Sequence[Header], None]:
+        await self._session()
+        assert self.copied is not None
+        async for batch in self.copied.batches(folder, size):
+            yield batch
+
+    async def fetch_whole(self, headers: Sequence[Header]) -> int:
+        await self._session()
+        assert self.copied is not None
+        return await self.copied.fetch_whole(headers)
 
     async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
         return await (await self._session()).search(folder, key, words, newest)

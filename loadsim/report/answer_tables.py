@@ -61,7 +61,7 @@ def interval_words(bounds_ms: Sequence[float] | None) -> str | None:
 
 
 def stress_table(caption: str, driver: DriverFigures, window_s: Window) -> Table:
-    """Return a table without weights and score; LOGON and LOGOFF have no window, hence no rate."""
+    """Return a table without weights and score; LOGON, FIRST SYNC and LOGOFF have no window, hence no rate."""
     return table_of(
         caption,
         driver.tasks,

@@ -11,6 +11,8 @@ from loadsim.documents.schema import with_nearest
 from loadsim.documents.typed import show
 from loadsim.documents.yaml_reader import Origin, Problems, as_absolute, expected_file, known, locate
 from loadsim.model.mail_program import Calls, MailProgram, driver_name, load_program
+from loadsim.model.terms import FIRST_SYNC
+from loadsim.scenario.criteria import planned_tasks
 from loadsim.scenario.profile import AnyProfile, Profile, SenderProfile, load_any_profile
 from loadsim.scenario.run_times import seconds
 from loadsim.scenario.sections import Client, GroupSection, ListsSection
@@ -37,6 +39,13 @@ class Group:
     def programs(self) -> tuple[MailProgram, ...]:
         """The users' mail programs; the first one does their tasks."""
         return (self.program, *self.companions)
+
+    @property
+    def planned_tasks(self) -> set[str]:
+        """The tasks that these users may perform."""
+        return planned_tasks(self.profile, self.calls.values()) | (
+            {FIRST_SYNC} if self.program.first_sync is not None else set()
+        )
 
     @property
     def connections(self) -> int:

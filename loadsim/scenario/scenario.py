@@ -30,16 +30,7 @@ from loadsim.scenario.accounts import (
     prefer_set_password,
     resolve_accounts,
 )
-from loadsim.scenario.criteria import (
-    DEFAULT,
-    DELIVERY,
-    DELIVERY_MS,
-    Criteria,
-    documents,
-    planned_tasks,
-    read_criteria,
-    unfolded,
-)
+from loadsim.scenario.criteria import DEFAULT, DELIVERY, DELIVERY_MS, Criteria, documents, read_criteria, unfolded
 from loadsim.scenario.document import EMBEDDED, ScenarioDocument
 from loadsim.scenario.groups import (
     Group,
@@ -484,7 +475,7 @@ def _criteria(
 ) -> Criteria:
     planned: dict[str, set[str]] = {topology[0].driver_name: {INJECT} if outside else set()}
     for group in topology:
-        planned.setdefault(group.driver_name, set()).update(planned_tasks(group.profile, group.calls.values()))
+        planned.setdefault(group.driver_name, set()).update(group.planned_tasks)
     stress, outage = document.run.mode == STRESS, document.run.outage is not None
     criteria = read_criteria(document.criteria, planned, stress, origin, document.probes, outage=outage)
     # The server is not late while the program is not looking.

@@ -9,6 +9,7 @@ from loadsim.model.ports import DRAFTS, Flag, Header, Structure
 from loadsim.model.terms import ASSISTANT_TASKS
 from loadsim.users import tasks
 from loadsim.users.mail import Sought, UserMail
+from loadsim.users.showing import show_message
 from loadsim.users.tasks import Outgoing, Read, Task
 
 
@@ -21,7 +22,7 @@ async def _find(user: UserMail, sought: Sought) -> bool:
 async def _look_at(user: UserMail, header: Header) -> Structure | None:
     """Fetch a message, and leave it unread; return None if its user has moved it meanwhile."""
     try:
-        return await tasks.show(user, header)
+        return await show_message(user, header)
     except ServerRefused:
         if user.inbox.holds(header):
             raise

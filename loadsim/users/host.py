@@ -50,7 +50,7 @@ class SessionCounts:
     """Counts for all users of a host, which they update themselves, and for companions and outside senders."""
 
     users_on: int = 0
-    users_ever_on: int = 0
+    users_ready: int = 0  # they have logged on, and copied their mailbox if their program does
     sessions_lost: int = 0  # including companions
     sessions_restored: int = 0  # likewise
     unannounced: int = 0  # messages that users found in their Inbox at the end

@@ -79,6 +79,9 @@ class UserMail:
         self.stored = StoredMail(account.number, start, self._record_fault)
         self.shown: list[tuple[MessageTag, str, Callable[[], bool]]] = []
         self.was_on = False  # the user has had a session
+        self.first_sync = self.group.program.first_sync
+        copies = self.first_sync is not None
+        self.uncopied = [INBOX, *self._named, *self.folders] if copies else []  # folders yet to copy
         self.watching = False  # the server has been asked to announce new mail
         self.answered_ns = 0  # when the running task's last answer arrived; 0 before the first
         self._recorder = host.recorder
@@ -87,7 +90,7 @@ class UserMail:
     def _open(self, driver: Driver) -> None:
         session = driver.session(self.account, self.observer)
         self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
-        self.poll_s = session.poll_s
+        self.poll_s, self.copied = session.poll_s, session.copied
 
     def of_assistant(self, call: str, driver: Driver, observer: Observer) -> UserMail:
         """Return this mail as seen by the user's assistant, which has a session of its own."""
@@ -100,14 +103,18 @@ class UserMail:
         """Return whether an activity of this kind is the user's own, or the assistant's."""
         return kind not in self.group.calls if self.call is None else kind == self.call
 
+    @property
+    def _named(self) -> tuple[str, ...]:
+        """The folders with special uses."""
+        return (SENT_ITEMS, DELETED_ITEMS, CALENDAR, *([DRAFTS] if self.group.writes_drafts else []))
+
     def find_folders(self, names: Collection[str]) -> None:
         """Check the list of all folders at log-on. Raises `ServerRefused` if any folder of the start state is missing.
 
         If the start state is unknown, the user takes the listed folders as theirs.
         """
         if self.stored.is_known:
-            drafts = (DRAFTS,) if self.group.writes_drafts else ()
-            self.stored.look_for((SENT_ITEMS, DELETED_ITEMS, CALENDAR, *drafts, *self.folders), names)
+            self.stored.look_for((*self._named, *self.folders), names)
         else:
             self.folders = tuple(name for name in self.workload.own_folders(self.number) if name in names)
 
@@ -190,7 +197,10 @@ class UserMail:
             self._record(event, tag.id, self.number, tag.sender, folder, self.now())
 
     def compare_shown(self) -> None:
-        """Record messages of which a fetched part is not as it was sent. Call it only when no task is being timed."""
+        """Record messages of which a fetched part is not as it was sent.
+
+        Call it only when no task is being timed, or when a task waits for no command: then the time is the generator's.
+        """
         for tag, folder, is_altered in self.shown:
             if tag.run in (self.run_id, INITIAL_RUN) and is_altered():
                 self._record_fault("altered", tag.id, folder)

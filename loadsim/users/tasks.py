@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from loadsim.errors import BareLineFeeds, MailMissing, ServerRefused
+from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.compose import Answered, Attachment, least_bytes
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, SearchKey, Structure
 from loadsim.scenario.workload import NEW_MAIL, Addressing
+from loadsim.users.first_sync import first_sync
 from loadsim.users.mail import Sought, UserMail
-from loadsim.users.stored_mail import DECODED
+from loadsim.users.showing import show_message, show_part
 
 AFTER_READING = "after reading"
 """The occasion on which users decide about new mail; browsed mail has its own occasions."""
-
-HEAD_BYTES = 1024
-"""Servers may overstate a text's size by this much: some count the message's header."""
 
 SCREENFUL = 50
 """The number of headers on one screen of a message list."""
@@ -104,7 +101,7 @@ async def sync(user: UserMail, unannounced: bool) -> None:
 
 async def read(user: UserMail, header: Header) -> Structure:
     """Fetch the structure and text of a message in the Inbox, and flag it as seen."""
-    structure = await show(user, header)
+    structure = await show_message(user, header)
     await _flag(user, header, Flag.SEEN)
     return structure
 
@@ -122,39 +119,9 @@ async def _flag(user: UserMail, header: Header, flag: Flag) -> None:
     user.record_received(_FLAGGED[flag], header, folder)
 
 
-async def show(user: UserMail, header: Header) -> Structure:
-    """Fetch a message's structure and text. If it is incomplete, record that and raise `MailMissing`."""
-    with user.must_be_whole(header):
-        structure = await user.mailbox.structure(header.ref)
-        text_bytes, file_bytes = least_bytes(header.tag)
-        if structure.text is None or (file_bytes and not structure.attachments):
-            raise MailMissing("message without its parts")
-        await _part(user, header, structure.text, text_bytes, structure)
-    return structure
-
-
-async def _part(
-    user: UserMail, header: Header, part: Part, least: int, text_of: Structure | None = None
-) -> bytes | bytearray:
-    """Fetch a file, or a structure's text, of at least this size; record a smaller one, and raise `MailMissing`."""
-    with user.must_be_whole(header):
-        data = await user.mailbox.part(header.ref, part)
-        stated = 0 if least else (part.size_bytes - HEAD_BYTES) * DECODED
-        wanted = max(least - len("\r\n"), stated)  # the last CRLF may be missing
-        if len(data) < wanted or (part.size_bytes and not data):
-            if data and len(data) + data.count(b"\n") - data.count(b"\r\n") >= wanted:
-                raise BareLineFeeds("FETCH with bare line feeds", f"{len(data)} bytes")
-            raise MailMissing("FETCH of a truncated part", f"{len(data)} bytes")
-    if tag := header.tag:
-        alone = text_of is not None and not text_of.attachments
-        is_altered = partial(user.contents.is_altered, tag, part, data, text_of is not None, alone)
-        user.shown.append((tag, user.stored.place(header), is_altered))
-    return data
-
-
 async def load_attachment(user: UserMail, wanted: tuple[Header, Part]) -> None:
     header, part = wanted
-    await _part(user, header, part, least_bytes(header.tag)[1])
+    await show_part(user, header, part, least_bytes(header.tag)[1])
     await _back(user)
 
 
@@ -200,7 +167,7 @@ async def fetch_attachment(user: UserMail, about: Read) -> tuple[Read, Attachmen
     if not about.structure.attachments:
         return about, None
     part = about.structure.attachments[0]
-    encoded = await _part(user, about.header, part, least_bytes(about.tag)[1])
+    encoded = await show_part(user, about.header, part, least_bytes(about.tag)[1])
     return about, Attachment.of(part, encoded)
 
 
@@ -323,7 +290,7 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     structure = None
     if header is not None:
         try:
-            structure = await show(user, header)
+            structure = await show_message(user, header)
         except BaseException:
             user.stored.release(header)
             raise
@@ -339,7 +306,7 @@ async def search(user: UserMail, sought: Sought) -> None:
     Raises `ServerRefused` if the server does not find it, or finds messages without the words.
     """
     await find(user, sought)
-    await show(user, sought.header)
+    await show_message(user, sought.header)
 
 
 async def find(user: UserMail, sought: Sought) -> None:
@@ -418,6 +385,7 @@ async def log_off(user: UserMail, _: None) -> None:
 
 
 LOGON = Task("LOGON", log_on)
+FIRST_SYNC = Task("FIRST SYNC", first_sync)
 SYNC = Task("SYNC", sync)
 READ = Task("READ", read)
 LOAD_ATTACHMENT = Task("LOAD ATTACHMENT", load_attachment)

@@ -303,6 +303,8 @@ class User:
                 mail_due_ns = None
             if not self.is_on:
                 await self._log_on(now_ns)
+            elif self.mail.uncopied:
+                await self._first_sync()
             elif mail_due_ns is not None and mail_due_ns <= now_ns:
                 await (self._look() if self._sync_due_ns is None else self._sync(mail_due_ns))
             elif self._in_view:
@@ -360,6 +362,12 @@ class User:
                 return
             self._session.failed_log_ons += 1
             self._forget_session()
+
+    async def _first_sync(self) -> None:
+        """Copy the mailbox, as a new program does before anything else; again if the session is lost."""
+        await self._perform(self._free_ns, Step(tasks.FIRST_SYNC, self.mail.first_sync))
+        if not self.mail.uncopied:
+            self.host.counts.users_ready += 1
 
     async def _look_first(self) -> None:
         """Look for new mail before processing the Inbox, since opening it would show that mail.
@@ -477,7 +485,7 @@ class User:
 
     def _on(self) -> None:
         self.host.counts.users_on += 1
-        self.host.counts.users_ever_on += not self.mail.was_on
+        self.host.counts.users_ready += not (self.mail.was_on or self.mail.uncopied)
         self.host.counts.sessions_restored += self.mail.was_on
         self.is_on = self.mail.was_on = True
         if self.host.start_ns and not self._closing:

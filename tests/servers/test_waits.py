@@ -29,10 +29,12 @@ from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecor
 from loadsim.engine.event_log import Events
 from loadsim.model.ports import ALL_TASKS, Account, Driver, Observer, Services, Session
 from loadsim.model.records import SPANS, Arrival, CommandFields, MailFields, TaskFields
+from loadsim.model.terms import ASSISTANT_TASKS
 from loadsim.protocols.registry import open_drivers
 from loadsim.provisioning.initialise import initialise
 from loadsim.scenario.workload import Workload
 
+OF_USERS = ALL_TASKS - {"FIRST SYNC", *ASSISTANT_TASKS, "LOGOFF"}
 HELD_S = 0.002
 USERS = 2
 
@@ -165,7 +167,7 @@ class Records:
     def task(self, record: TaskFields) -> None:
         if (made := TaskRecord(*record)).task not in SPANS:
             self.tasks.append(made)
-        if self.engine is not None and not ALL_TASKS - {"LOGOFF"} - self.succeeded:
+        if self.engine is not None and self.succeeded >= OF_USERS:
             self.engine.stop()
             self.engine = None
 

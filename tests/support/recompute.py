@@ -32,7 +32,7 @@ from recompute_numbers import (
 )
 
 SPANS = ("PROCESS INBOX", "NO SESSION")
-WITHOUT_WINDOW = ("LOGON", "LOGOFF")
+WITHOUT_WINDOW = ("LOGON", "FIRST SYNC", "LOGOFF")
 NOT_OF_THE_PLAN = (*WITHOUT_WINDOW, "SYNC")
 FAILED = ("refused", "lost", "timeout")
 

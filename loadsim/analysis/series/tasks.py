@@ -147,7 +147,7 @@ def service_time_series(log: TimingLog, bins: Bins) -> tuple[Floats, Floats]:
 
 
 def task_series(log: TimingLog, bins: Bins, weights: Mapping[str, float]) -> tuple[TaskSeries, ...]:
-    """Return the tasks with hits except LOGON and LOGOFF, by descending weight, then by name."""
+    """Return the tasks with hits, except `WITHOUT_WINDOW`, by descending weight, then by name."""
     took_us: defaultdict[int, Grouped] = defaultdict(Grouped)  # by protocol and task
     for hits in _hits(log):
         pairs = hits["protocol"].astype(np.int64) << 16 | hits["task"]
@@ -168,7 +168,7 @@ def _hits(log: TimingLog) -> Iterator[Columns]:
 
 
 def throughput_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
-    """Return the tasks per second that were due, done and failed, by due time or end, except LOGON and LOGOFF."""
+    """Return the tasks per second due, done and failed, by due time or end, except `WITHOUT_WINDOW`."""
     planned, done, failed = (np.zeros(len(bins), np.int64) for _ in range(3))
     for tasks in windowed(log):
         badly = np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES])

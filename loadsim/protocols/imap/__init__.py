@@ -12,7 +12,8 @@
     authenticate           greeting, TLS, authentication, capabilities
     folder_names           the server's folder names, and loadsim's
     session                the open folder and its new mail, across lost and new connections
-    reading, mailbox       the port: its calls as commands, and their answers as its values
+    reading, answers, mailbox
+                           the port: its calls as commands, and their answers as its values
     requests, header_lists, whole_message, status_rounds, several_connections
                            what differs between mail programs
 
@@ -26,7 +27,7 @@ import ssl
 from functools import partial
 
 from loadsim.model.mail_program import PER_VIEW
-from loadsim.model.ports import Account, Driver, Mailbox, Observer, Services
+from loadsim.model.ports import Account, CopiedMailbox, Driver, Observer, Services
 from loadsim.protocols.imap.header_lists import HeaderCache
 from loadsim.protocols.imap.known_state import Known
 from loadsim.protocols.imap.mailbox import ImapMailbox
@@ -59,13 +60,14 @@ def open_driver(services: Services) -> Driver:
         cache = HeaderCache() if requests.flags else None
         return ImapMailbox(session, requests, cache, MessageStore() if requests.message else None)
 
-    def mailbox(context: ssl.SSLContext | None, account: Account, observer: Observer) -> Mailbox:
+    def mailbox(context: ssl.SSLContext | None, account: Account, observer: Observer) -> CopiedMailbox:
         if program.connections > 1:
             return SeveralConnections(partial(over_one_connection, context, account), program.connections, observer)
         single = over_one_connection(context, account, observer)
         if program.session != PER_VIEW:
             return single
-        return PerViewMailbox(single, single.holds, single.look, *([single.forget] if program.calls is not None else []))
+        forget = [single.forget] if program.calls is not None else []
+        return PerViewMailbox(single, single.holds, single.look, single, *forget)
 
     return MailDriver("imap", services, mailbox, takes_programs=True)
 

@@ -58,6 +58,16 @@ def date_time(at_us: int) -> bytes:
     return f'"{at.day:02}-{_MONTHS[at.month - 1]}-{at.year:04} {at:%H:%M:%S} +0000"'.encode("ascii")
 
 
+def flag_list(flags: Iterable[str]) -> bytes:
+    return b"(%b)" % b" ".join(flag.encode() for flag in flags)
+
+
+def append_arguments(message: bytes, flags: Iterable[str], received_us: int | None = None) -> list[Argument]:
+    """Return the arguments of APPEND after the mailbox (RFC 9051 section 6.3.12)."""
+    date = [] if received_us is None else [date_time(received_us)]
+    return [*([flag_list(flags)] if flags else []), *date, Literal(message)]
+
+
 def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
     """Yield these numbers as sets, each short enough for one command; neighbours become ranges."""
     pieces: list[bytes] = []

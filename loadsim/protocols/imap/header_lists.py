@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -79,6 +79,27 @@ class HeaderLists:
             by_uid = self.cache.of(folder, self.session.validity[folder])
         await self._fill(connection, folder, by_uid, uids)
         return [by_uid[uid] for uid in uids if uid in by_uid]
+
+    async def uids(self, connection: ImapConnection) -> list[int]:
+        """FETCH of all flags, with which a program with a cache begins. Return all UIDs in ascending order."""
+        return [*await self._flags(connection, b"1:*")]
+
+    async def batches(self, folder: str, uids: list[int], size: int) -> AsyncGenerator[Sequence[Header], None]:
+        """UID FETCH of these messages' headers, `size` at a time from the end; the cache keeps none.
+
+        Between batches, other calls may open other folders.
+        """
+        validity = self.session.validity[folder]
+        while uids:
+            by_uid: dict[int, Header] = {}
+            with self.session as connection:
+                await self.session.select(connection, folder, announce=False)
+                if self.session.validity[folder] != validity:
+                    raise ServerRefused("UIDVALIDITY changed", folder)
+                for numbers in number_sets(uids[-size:]):
+                    by_uid |= await self._headers(connection, folder, "UID FETCH", numbers)
+            yield [by_uid[uid] for uid in sorted(by_uid, reverse=True)]
+            del uids[-size:]
 
     async def arrived(self, connection: ImapConnection, reopen: bool) -> Sequence[Header]:
         """UID FETCH of Inbox messages not listed yet or, with `reopen`, not there at first (RFC 9051 6.4.9)."""

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.ports import INBOX, RESET_FLAGS, Flag, Header, Part, SearchKey, Structure
 from loadsim.model.provisioning_ports import FolderStatus, NewMessage, Quota, ServerOffer, Stored, batches
-from loadsim.protocols.imap.commands import Argument, Literal, astring, date_time, number_sets
+from loadsim.protocols.imap.answers import expunged_in, fetched_in, references_of, sent_instead, status_of
+from loadsim.protocols.imap.commands import Argument, append_arguments, astring, flag_list, number_sets
 from loadsim.protocols.imap.connection_port import ImapConnection
 from loadsim.protocols.imap.folder_names import SEPARATOR, canonical
-from loadsim.protocols.imap.grammar import number_of, numbers_of
+from loadsim.protocols.imap.grammar import numbers_of
 from loadsim.protocols.imap.header_lists import HeaderCache, HeaderLists, Ref, portions
 from loadsim.protocols.imap.listing import EVERY, FLAGS_ITEMS, list_folder
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.requests import DEFAULT_REQUESTS, Requests
-from loadsim.protocols.imap.responses import (
-    Condition,
-    Expunged,
-    Fetched,
-    ListEntry,
-    MailboxStatus,
-    QuotaLimits,
-    Response,
-    Search,
-    Unknown,
-)
+from loadsim.protocols.imap.responses import Condition, Fetched, ListEntry, MailboxStatus, QuotaLimits, Response, Search
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.sets import NumberSet
 from loadsim.protocols.imap.under_way import Answer
@@ -89,11 +80,29 @@ class ImapMailbox:
         """FETCH of headers; see `HeaderLists.newest`."""
         folder = canonical(folder)
         with self.session as connection:
-            await self.session.refresh(connection, folder)
-            await self._ask_quota(connection, folder)
+            await self._open_to_list(connection, folder)
             if not self.session.count or newest == 0:
                 return []
             return await self._lists.newest(connection, folder, newest)
+
+    async def batches(self, folder: str, size: int) -> AsyncGenerator[Sequence[Header], None]:
+        """FETCH of all flags, and of headers by UID; see `HeaderLists.batches` (RFC 4549 section 4.3.1)."""
+        folder = canonical(folder)
+        with self.session as connection:
+            await self._open_to_list(connection, folder)
+            uids = await self._lists.uids(connection) if self.session.count else []
+        async for batch in self._lists.batches(folder, uids, size):
+            yield batch
+
+    async def fetch_whole(self, headers: Sequence[Header]) -> int:
+        """UID FETCH of the first messages that fit into the store."""
+        assert self.store is not None
+        refs = {ref.uid: ref for header in self.store.fitting(headers) if isinstance(ref := header.ref, Ref)}
+        if refs:
+            with self.session as connection:
+                await self._opened_for(connection, [*refs.values()])
+                await self._store_messages(connection, self.store, refs)
+        return len(refs)
 
     async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
         """UID SEARCH (RFC 9051 section 6.4.4), and UID FETCH of the headers of the newest messages found."""
@@ -103,7 +112,7 @@ class ImapMailbox:
             answer = await connection.send("UID SEARCH", key.encode(), astring(words))
             results = [response.numbers for response in answer.data if isinstance(response, Search)]
             if not results:
-                raise ServerRefused("SEARCH without data", f"{folder}{_instead([answer])}")
+                raise ServerRefused("SEARCH without data", f"{folder}{sent_instead([answer])}")
             uids = sorted(NumberSet.union(results))[-newest:]
             return await self._lists.these(connection, folder, uids)
 
@@ -112,8 +121,7 @@ class ImapMailbox:
         with self.session as connection:
             if reopen:
                 self.session.leave()
-            await self.session.refresh(connection, INBOX)
-            await self._ask_quota(connection, INBOX)
+            await self._open_to_list(connection, INBOX)
             if not self.session.count:
                 return []
             headers = await self._lists.arrived(connection, reopen)
@@ -187,7 +195,7 @@ class ImapMailbox:
             if not flag.startswith("\\") and not self.keeps(flag):
                 return
             item = b"+FLAGS.SILENT" if on else b"-FLAGS.SILENT"
-            await self._over_sets(connection, "UID STORE", uids, item, _flags([flag]))
+            await self._over_sets(connection, "UID STORE", uids, item, flag_list([flag]))
 
     async def move(self, refs: Sequence[Hashable], folder: str) -> None:
         """UID MOVE (RFC 6851), or COPY, STORE and EXPUNGE of these messages only (RFC 6851 section 3.3)."""
@@ -198,10 +206,10 @@ class ImapMailbox:
             _, uids = await self._opened_for(connection, refs)
             if "MOVE" in self.session.offered:
                 answers = await self._over_sets(connection, "UID MOVE", uids, target)
-                are_gone = _expunged(answers) >= len(uids)
+                are_gone = expunged_in(answers) >= len(uids)
                 self._check_copied("UID MOVE", answers, uids, are_gone)
                 if not are_gone:
-                    left = _fetched(await self._over_sets(connection, "UID FETCH", uids, b"(UID)"))
+                    left = fetched_in(await self._over_sets(connection, "UID FETCH", uids, b"(UID)"))
                     if any(message.uid in uids for message in left):
                         raise ServerRefused("UID MOVE leaves messages", f"some of {len(uids)}")
                 return
@@ -223,8 +231,8 @@ class ImapMailbox:
         """APPEND (RFC 9051 section 6.3.12). Return the reference from APPENDUID (RFC 4315)."""
         folder = canonical(folder)
         with self.session as connection:
-            answer = await connection.send("APPEND", self.session.argument(folder), *_message(message, flags))
-            return _appended(folder, answer, 1)[0]
+            answer = await connection.send("APPEND", self.session.argument(folder), *append_arguments(message, flags))
+            return references_of(folder, answer, 1)[0]
 
     async def expunge(self, refs: Sequence[Hashable]) -> None:
         """STORE \\Deleted and UID EXPUNGE (RFC 4315), or EXPUNGE if that deletes nothing else."""
@@ -318,7 +326,7 @@ class ImapMailbox:
             if isinstance(response, MailboxStatus):
                 folder = self.session.names.folder(response.name)
                 if folder in status:
-                    status[folder] = _status(response.items)
+                    status[folder] = status_of(response.items)
         return status
 
     @property
@@ -347,7 +355,7 @@ class ImapMailbox:
 
     async def folder_status(self, folder: str) -> FolderStatus | None:
         """STATUS of one folder; None if a number is missing."""
-        return _status(await self._status_of(canonical(folder), self._status_items))
+        return status_of(await self._status_of(canonical(folder), self._status_items))
 
     async def _status_of(self, folder: str, items: bytes) -> Mapping[str, int]:
         """STATUS (RFC 9051 section 6.3.11). Raises `ServerRefused` if the answer is missing.
@@ -366,7 +374,7 @@ class ImapMailbox:
         for response in answer.data:
             if isinstance(response, MailboxStatus) and self.session.names.folder(response.name) == folder:
                 return response.items
-        raise ServerRefused("STATUS without data", f"{folder}{_instead([answer])}")
+        raise ServerRefused("STATUS without data", f"{folder}{sent_instead([answer])}")
 
     def keeps(self, flag: str) -> bool:
         """Return whether PERMANENTFLAGS (RFC 9051 7.1) has the flag; if it is missing, all flags are kept (6.3.2)."""
@@ -383,7 +391,7 @@ class ImapMailbox:
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
             by_uid = dict(zip(uids, refs, strict=True))
-            for fetched in _fetched(await self._over_sets(connection, "UID FETCH", uids, b"(BODY.PEEK[TEXT])")):
+            for fetched in fetched_in(await self._over_sets(connection, "UID FETCH", uids, b"(BODY.PEEK[TEXT])")):
                 text = fetched.sections.get("TEXT")
                 if fetched.uid in by_uid and text is not None:
                     texts[by_uid[fetched.uid]] = text
@@ -399,9 +407,9 @@ class ImapMailbox:
         with self.session as connection:
             joins = "MULTIAPPEND" in self.session.offered
             for batch in batches(messages, BATCH_MESSAGES if joins else 1, BATCH_BYTES):
-                arguments = [argument for message in batch for argument in _message(*message)]
+                arguments = [argument for message in batch for argument in append_arguments(*message)]
                 answer = await connection.send("APPEND", self.session.argument(folder), *arguments)
-                refs += _appended(folder, answer, len(batch))
+                refs += references_of(folder, answer, len(batch))
         return refs
 
     async def listing(self, folders: Iterable[str]) -> dict[str, list[Stored]]:
@@ -429,7 +437,7 @@ class ImapMailbox:
             kept = [flag for flag in RESET_FLAGS if self.keeps(flag)]
             for item, on in ((b"-FLAGS.SILENT", False), (b"+FLAGS.SILENT", True)):
                 if named := [flag for flag in kept if (flag in flags) == on]:
-                    await self._over_sets(connection, "UID STORE", uids, item, _flags(named))
+                    await self._over_sets(connection, "UID STORE", uids, item, flag_list(named))
 
     # --- pieces of commands ---
 
@@ -441,8 +449,9 @@ class ImapMailbox:
             if isinstance(end, BaseException) and not isinstance(end, ServerRefused):
                 raise end
 
-    async def _ask_quota(self, connection: ImapConnection, folder: str) -> None:
-        """GETQUOTAROOT (RFC 9208 section 4.1.3), if the program asks and the server offers it; it may refuse."""
+    async def _open_to_list(self, connection: ImapConnection, folder: str) -> None:
+        """Open a folder for a listing; GETQUOTAROOT (RFC 9208 section 4.1.3) if the program asks. It may be refused."""
+        await self.session.refresh(connection, folder)
         if self.requests.quota and "QUOTA" in self.session.offered:
             with suppress(ServerRefused):
                 await connection.send("GETQUOTAROOT", self.session.argument(folder))
@@ -532,7 +541,7 @@ class ImapMailbox:
             whole = NumberSet.union(copied)
             evident = all(uid in whole for uid in uids)
         if not evident:
-            raise MailMissing(f"{name} without effect", f"on some of {len(uids)} messages{_instead(answers)}")
+            raise MailMissing(f"{name} without effect", f"on some of {len(uids)} messages{sent_instead(answers)}")
 
     async def _check_expungeable(self, connection: ImapConnection, uids: Sequence[int]) -> None:
         """Raise `ServerRefused` if, for lack of UIDPLUS, a plain EXPUNGE would delete others' messages."""
@@ -545,9 +554,9 @@ class ImapMailbox:
             return
         # maddy 0.8.1 also lists unmarked messages, so check the flags.
         answers = [await connection.send("UID FETCH", EVERY, FLAGS_ITEMS)]
-        flagged = {message.uid: message.flags for message in _fetched(answers)}
+        flagged = {message.uid: message.flags for message in fetched_in(answers)}
         if len(flagged) < self.session.count or None in (*flagged, *flagged.values()):
-            might = f"EXPUNGE might delete others' messages{_instead([answer])}"
+            might = f"EXPUNGE might delete others' messages{sent_instead([answer])}"
             raise ServerRefused("UID FETCH without data", might)
         others = [
             uid for uid, flags in flagged.items() if uid not in uids and "\\deleted" in map(str.lower, flags or ())
@@ -562,51 +571,7 @@ class ImapMailbox:
             answers += await self._over_sets(connection, "UID EXPUNGE", uids)
         else:
             answers.append(await connection.send("EXPUNGE"))
-        gone = _expunged(answers)
+        gone = expunged_in(answers)
         if gone < len(set(uids)):
-            on = f"on {len(set(uids)) - gone} of {len(set(uids))} messages{_instead(answers)}"
+            on = f"on {len(set(uids)) - gone} of {len(set(uids))} messages{sent_instead(answers)}"
             raise MailMissing("EXPUNGE without effect", on)
-
-
-def _expunged(answers: Iterable[Answer]) -> int:
-    """Return the number of messages that these answers report as removed (RFC 9051 section 7.5.1)."""
-    return sum(isinstance(response, Expunged) for answer in answers for response in answer.data)
-
-
-def _instead(answers: Iterable[Answer]) -> str:
-    """Return a clause with the first unknown response, sent instead of a command's data; "" if there is none."""
-    unknown = (response.name for answer in answers for response in answer.data if isinstance(response, Unknown))
-    return next((f"; the server sent * {name}" for name in unknown), "")
-
-
-def _fetched(answers: Iterable[Answer]) -> Iterator[Fetched]:
-    return (response for answer in answers for response in answer.data if isinstance(response, Fetched))
-
-
-def _flags(flags: Iterable[str]) -> bytes:
-    return b"(%b)" % b" ".join(flag.encode() for flag in flags)
-
-
-def _message(message: bytes, flags: Sequence[Flag], received_us: int | None = None) -> list[Argument]:
-    """Return the arguments of APPEND after the mailbox (RFC 9051 section 6.3.12)."""
-    date = [] if received_us is None else [date_time(received_us)]
-    return [*([_flags(flags)] if flags else []), *date, Literal(message)]
-
-
-def _status(items: Mapping[str, int]) -> FolderStatus | None:
-    """Return a folder's status; None if the server omitted a number."""
-    numbers = [items.get(name, 0) for name in ("UIDVALIDITY", "UIDNEXT")]
-    if not all(numbers) or not {"MESSAGES", "UNSEEN"} <= items.keys():
-        return None
-    return FolderStatus(numbers[0], numbers[1], items["MESSAGES"], items["UNSEEN"], items.get("HIGHESTMODSEQ") or None)
-
-
-def _appended(folder: str, answer: Answer, messages: int) -> Sequence[Ref | None]:
-    """Return the references from APPENDUID (RFC 4315 section 3); None for each unless it names them all."""
-    code = answer.tagged.code
-    if code is not None and code.name == "APPENDUID":
-        validity, _, uids = code.arguments.partition(" ")
-        numbers = numbers_of(uids)
-        if numbers.size == messages:
-            return [Ref(folder, number_of(validity), uid) for uid in numbers]
-    return [None] * messages

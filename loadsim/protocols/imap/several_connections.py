@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from loadsim.errors import ServerLost, ServerRefused
@@ -175,6 +175,13 @@ class SeveralConnections:
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         return await (await self._to_open(folder)).headers(folder, newest)
+
+    async def batches(self, folder: str, size: int) -> AsyncGenerator[Sequence[Header], None]:
+        async for batch in (await self._to_open(folder)).batches(folder, size):
+            yield batch
+
+    async def fetch_whole(self, headers: Sequence[Header]) -> int:
+        return await (await self._for_messages([header.ref for header in headers])).fetch_whole(headers)
 
     async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
         return await (await self._to_open(folder)).search(folder, key, words, newest)

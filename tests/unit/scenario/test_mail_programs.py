@@ -275,6 +275,10 @@ def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:
             {"items": "UNSEEN", "every": "1ms"},
             "status.every: expected a duration of at least 0.1s, found 0.0",
         ),
+        ("first_sync", {"bodies": "some"}, "first_sync.bodies: expected all, none, or a number of messages"),
+        ("first_sync", {"bodies": 0}, "first_sync.bodies: expected all, none, or a number of messages of at least 1"),
+        ("first_sync", {"bodies": "none"}, "header_cache: expected items to keep headers up to date for a first sync"),
+        ("first_sync", {}, "first_sync.bodies: "),
         ("quota", "often", "quota: expected yes or no, found 'often'"),
         ("poll", "0.0000000001s", "poll: expected a duration of at least 0.1s, found 1e-10s"),
     ],
@@ -286,3 +290,15 @@ def test_bad_files_are_rejected_in_one_line(tmp_path: Path, key: str, value: obj
         load_program(str(path))
     assert str(refused.value).startswith(f"{path}: {line}"), refused.value
     assert "\n" not in str(refused.value)
+
+
+def test_a_first_sync_with_bodies_fetches_whole_messages(tmp_path: Path) -> None:
+    cached = {"header_cache": "FLAGS"}
+    with pytest.raises(ConfigError, match=r"message: expected items with .* for a first sync with bodies, found parts"):
+        load_program(str(program(tmp_path, **cached, first_sync={"bodies": 20})))
+    headers = load_program(str(program(tmp_path, **cached, first_sync={"bodies": "none"})))
+    assert headers.first_sync is not None
+    assert headers.first_sync.bodies == 0
+    whole = load_program(str(program(tmp_path, **cached, message="BODY.PEEK[]", first_sync={"bodies": "all"})))
+    assert whole.first_sync is not None
+    assert whole.first_sync.bodies is None
