@@ -11,6 +11,7 @@ import yaml
 from example_plugins import python_with
 from pages import PAGES, Block, blocks, with_outputs
 
+from loadsim.model.mail_program import load_program
 from loadsim.scenario.profile import load_profile
 from loadsim.scenario.scenario import load_scenario
 from loadsim.scenario.suite import load_suite
@@ -40,6 +41,7 @@ PLUGIN_TASK = "FIND SENT"
 
 MARKS: Mapping[str, tuple[str, ...]] = {
     "profile": ("from", "new_mail", "after_reading"),
+    "program": ("header_cache",),
     "storage": ("directories",),
     "suite": ("servers", "repeats", "before", "after", "compare"),
 }
@@ -91,6 +93,9 @@ def test_each_yaml_block_is_read(block: Block, place: Path) -> None:
         case "profile":
             file.write_text(block.text)
             assert load_profile(str(file)).name == document["name"]
+        case "program":
+            file.write_text(block.text)
+            assert load_program(str(file)).name == document["name"]
         case "suite":
             file.write_text(yaml.safe_dump(SUITE_BASE | document))
             suite = load_suite(str(file))
