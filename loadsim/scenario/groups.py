@@ -43,9 +43,8 @@ class Group:
     @property
     def planned_tasks(self) -> set[str]:
         """The tasks that these users may perform."""
-        return planned_tasks(self.profile, self.calls.values()) | (
-            {FIRST_SYNC} if self.program.first_sync is not None else set()
-        )
+        first = {FIRST_SYNC} if self.program.first_sync is not None else set()
+        return planned_tasks(self.profile, self.calls.values()) | first
 
     @property
     def connections(self) -> int:
