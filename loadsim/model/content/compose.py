@@ -228,7 +228,7 @@ class Contents:
             file = forwarded(Attachment.of(part, body))
             return templates.enclose("multipart/mixed", tag.id, text, file).digest == tag.body
 
-        if is_text or has(data):
+        if is_text or has(data) or has(data.removesuffix(b"\r\n")) or has(data + b"\r\n"):
             return is_text
         # The bytes are those of a file that may have been sent, but the server may state other MIME fields. Then the
         # part is altered only if another file matches the digest.

@@ -403,6 +403,19 @@ def test_another_file_in_a_forward_is_altered(kind: str) -> None:
     assert not contents.is_altered(tag, stated, data, is_text=False, alone=False)
 
 
+def test_a_forwarded_file_of_any_bytes_is_compared() -> None:
+    """Such a file is of a message of a stated size. Servers may drop the last line's end or, as pymap does, add one."""
+    _, (_, (part, data)) = tagged_parts(compose(kind="sized", size_bytes=40_000))
+    about = Answered("<n17.0.20260101-1@loadsim.example>", "Figures", "forward")
+    for sent in (data, data + b"\r\n"):
+        file = Attachment.of(part, sent)
+        forward = compose(id="rabcdefghijklmnop", kind="sized", answers=about, attachment=file)
+        tag, (_, (stated, _)) = tagged_parts(forward)
+        for shown in (sent, sent + b"\r\n", sent.removesuffix(b"\r\n")):
+            assert not CONTENTS.is_altered(tag, stated, shown, is_text=False, alone=False)
+        assert CONTENTS.is_altered(tag, stated, sent[:-4] + b"x" + sent[-3:], is_text=False, alone=False)
+
+
 def test_parts_of_another_seed_cannot_be_compared(kind: str = "upsWDatt") -> None:
     """Of its parts alone; a text that is the whole body has the digest of the tag."""
     message = compose(kind=kind)
