@@ -10,6 +10,10 @@ from loadsim.characterise.traffic import Traffic
 MOST_OPEN = 200_000
 """The most queue ids at once; the oldest is then closed."""
 
+QUEUED_AGAIN_S = 60
+"""A message is counted this long after its last queue id is removed: sendmail, and hosts with files of their own, may
+queue it again later."""
+
 DAEMONS = frozenset(
     (
         *("anvil", "bounce", "cleanup", "defer", "discard", "dnsblog", "error", "flush", "lmtp", "local", "master"),
@@ -24,7 +28,7 @@ _QUEUE_ID = re.compile(r"[0-9A-F]{5,}|[0-9B-DF-HJ-NP-TV-Zb-df-hj-np-tv-z]{10,}")
 """Source: postconf(5), enable_long_queue_ids. Words such as `warning` have vowels in small letters."""
 
 _FROM = re.compile(r"from=<([^>]*)>, size=(\d{1,15}), nrcpt=(\d{1,9}) \(queue active\)")
-_TO = re.compile(r"to=<([^>]*)>, (?:orig_to=<[^>]*>, )?relay=([^ ,]*),.* status=([a-z]+) \((.*)")
+_TO = re.compile(r"to=<([^>]*)>, (?:orig_to=<[^>]*>, )?relay=([^ ,]*),.*? status=([a-z]+) \((.*)")
 _LOGIN = "sasl_username="
 _AFTER_LOGIN = re.compile(r", (?:sasl_sender|orig_queue_id|orig_client)=")
 _ORIGINAL = re.compile(r"orig_queue_id=(\w+)")
@@ -36,8 +40,9 @@ _MAILBOX_PIPES = ("dovecot", "cyrus", "maildrop", "procmail")
 
 _WITHOUT_FIGURE = (
     *("bcc", "connect ", "conversation with", "delivery", "disabling", "discard:", "dunno", "enabling PIX", "filter:"),
-    *("hold:", "host ", "ignore:", "info:", "lost connection", "milter", "postmaster non-delivery", "prepend"),
-    *("redirect:", "replace:", "resent-message-id=", "sasl", "SASL", "sender delivery", "sender non-delivery"),
+    *("hold:", "host ", "ignore:", "info:", "lost connection", "milter", "postmaster non-delivery", "placed on hold"),
+    *("prepend", "redirect:", "reject_warning:", "released from hold", "replace:", "requeued", "resent-message-id="),
+    *("sasl", "SASL", "sender delivery", "sender non-delivery"),
     *("Server certificate", "Cannot start TLS", "skipped,", "strip:", "timeout", "TLS ", "warning:"),
 )
 """Beginnings of lines about a message that hold no figure."""
@@ -55,6 +60,7 @@ class _Queued:
     """A message, under one or more queue ids: filters and further hosts give it new ones."""
 
     __slots__ = (
+        "client",
         "deliveries",
         "ids",
         "login",
@@ -70,7 +76,7 @@ class _Queued:
     def __init__(self, when: int, seen_begin: bool) -> None:
         self.when = when
         self.seen_begin = seen_begin
-        self.login = self.sender = self.message_id = ""
+        self.client = self.login = self.sender = self.message_id = ""
         self.size: int | None = None
         self.recipients = 0
         self.ids: set[str] = set()
@@ -84,6 +90,7 @@ class PostfixLog:
         self._most_open = most_open
         self._open: dict[tuple[str, str], _Queued] = {}
         self._by_message_id: dict[str, _Queued] = {}
+        self._removed: dict[_Queued, int] = {}  # when; the first to be removed is the first
 
     def line(self, when: int, host: str, daemon: str, text: str) -> bool:
         """Take a line of a daemon on a host; return False if it is unknown."""
@@ -97,12 +104,12 @@ class PostfixLog:
         if rest.startswith("from=<"):
             return self._from(key, when, rest)
         if rest == "removed":
-            self._close(key)
+            self._close(key, when)
         elif rest.startswith(("client=", "uid=")):
             self._begin(key, when, rest)
         elif rest.startswith("message-id="):
             self._message_id(key, when, rest.removeprefix("message-id="))
-        elif ": reject:" in text or rest.startswith(("reject:", "milter-reject:")):
+        elif rest.startswith(("reject:", "milter-reject:")):
             self._traffic.counts["rejected"] += 1
             if daemon == "cleanup":  # the whole message; smtpd rejects one recipient
                 self._drop(key)
@@ -112,42 +119,43 @@ class PostfixLog:
 
     def _begin(self, key: tuple[str, str], when: int, rest: str) -> None:
         if key in self._open:  # the id was reused; the line `removed` is missing
-            self._close(key)
+            self._close(key, when)
         message = _Queued(when, seen_begin=True)
+        message.client = rest.partition(", ")[0]
         message.login = _AFTER_LOGIN.split(rest.partition(_LOGIN)[2], maxsplit=1)[0]
         original = _ORIGINAL.search(rest)
         if original and (before := self._open.get((key[0], original[1]))) and not message.login:
             message = before
-        self._add(key, message)
+        self._add(key, message, when)
 
-    def _add(self, key: tuple[str, str], message: _Queued) -> None:
+    def _add(self, key: tuple[str, str], message: _Queued, when: int) -> None:
         message.open.add(key)
         message.ids.add(key[1])
         self._open[key] = message
         if len(self._open) > self._most_open:
             oldest = next(iter(self._open))
             self._traffic.counts["evicted"] += self._open[oldest].size is not None
-            self._close(oldest)
+            self._close(oldest, when)
 
     def _message_id(self, key: tuple[str, str], when: int, message_id: str) -> None:
-        """Join the queue ids of a message: it is queued again before its first queue id is removed.
-
-        This is the first line of messages that Postfix itself makes or forwards.
-        """
+        """Join the queue ids of a message. This is the first line of messages that Postfix itself makes or forwards."""
         own = self._open.get(key)
         if own is None:
             own = _Queued(when, seen_begin=True)
-            self._add(key, own)
+            self._add(key, own, when)
         if not message_id.strip("<>"):
             return
         first = self._by_message_id.get(message_id)
-        if first is None or first is own or (first.login and own.login):
-            if first is None:
-                own.message_id = message_id
-                self._by_message_id[message_id] = own
+        if first is own:
+            return
+        # Two users' messages, or a further copy from the same client (of a list, to each recipient), are not one.
+        if first is None or (first.login and own.login) or (first in self._removed and first.client == own.client):
+            own.message_id = message_id
+            self._by_message_id[message_id] = own
             return
         for each in own.open:
             self._open[each] = first
+        self._removed.pop(first, None)
         first.open |= own.open
         first.ids |= own.ids
         first.login = first.login or own.login
@@ -174,7 +182,7 @@ class PostfixLog:
         message = self._open.get(key)
         if message is None:
             message = _Queued(when, seen_begin=False)
-            self._add(key, message)
+            self._add(key, message, when)
         return message
 
     def _to(self, key: tuple[str, str], when: int, daemon: str, rest: str) -> bool:
@@ -182,13 +190,17 @@ class PostfixLog:
         if found is None:
             return False
         name, relay, status, reply = found.groups()
+        if status in ("deliverable", "undeliverable"):  # a probe of the address: no mail
+            self._drop(key)
+            return True
         if status != "sent":
             self._traffic.counts[status if status in ("deferred", "bounced") else "other"] += 1
-            return status in ("deferred", "bounced", "deliverable", "undeliverable", "undelivered", "expired")
+            return status in ("deferred", "bounced", "undelivered", "expired")
         to_mailbox = daemon in ("lmtp", "virtual")
         to_mailbox |= daemon == "local" and _MAILBOX_COMMAND.match(reply) is not None
         to_mailbox |= daemon == "pipe" and relay.startswith(_MAILBOX_PIPES)
-        may_be_filter = daemon == "pipe" or (daemon.startswith("smtp") and ("[127." in relay or "[::1]" in relay))
+        may_be_filter = daemon == "pipe" and not to_mailbox
+        may_be_filter |= daemon.startswith("smtp") and ("[127." in relay or "[::1]" in relay)
         reply_id = _REPLY_ID.findall(reply)
         message = self._known(key, when)
         message.deliveries.append(_Delivery(when, name, to_mailbox, may_be_filter, reply_id[-1] if reply_id else ""))
@@ -204,13 +216,20 @@ class PostfixLog:
         if not message.open and self._by_message_id.get(message.message_id) is message:
             del self._by_message_id[message.message_id]
 
-    def _close(self, key: tuple[str, str]) -> None:
+    def _close(self, key: tuple[str, str], when: int) -> None:
         message = self._open.pop(key, None)
-        if message is None:
-            return
-        message.open.discard(key)
-        if message.open:
-            return
+        if message is not None:
+            message.open.discard(key)
+            if not message.open:
+                self._removed[message] = when
+        while self._removed:
+            first, removed = next(iter(self._removed.items()))
+            if removed >= when - QUEUED_AGAIN_S and len(self._removed) <= self._most_open:
+                break
+            del self._removed[first]
+            self._count(first)
+
+    def _count(self, message: _Queued) -> None:
         self._forget(message)
         inside = 0
         for delivery in message.deliveries:
@@ -236,4 +255,7 @@ class PostfixLog:
         for key in list(self._open):
             message = self._open.get(key)
             self._traffic.counts["still_queued"] += message is not None and message.size is not None
-            self._close(key)
+            self._close(key, 0)
+        for message in self._removed:
+            self._count(message)
+        self._removed.clear()

@@ -88,6 +88,82 @@ def test_a_message_that_passes_two_hosts_was_sent_once(tmp_path: Path) -> None:
     assert (traffic.counts["messages"], traffic.sizes.total_bytes) == (1, 5000)
 
 
+@pytest.mark.parametrize("late_s", [0, 1, 30])
+def test_a_message_is_sent_once_if_each_host_has_a_file(tmp_path: Path, late_s: int) -> None:
+    """The other host's lines follow the removal of the first queue id, or come first: clocks differ."""
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    late = begin + timedelta(seconds=late_s)
+    log._leg(
+        late, "edge", "4AB12", "<m@x>", "ann@example.test", 5000, 1, "c[192.0.2.1], sasl_username=ann@example.test"
+    )
+    log._to(late, "edge", "smtp", "4AB12", "bob@example.test", "store[192.0.2.3]:25", "sent (250 Ok: queued as 4CC12)")
+    log._removed(late, "edge", "4AB12")
+    log._leg(begin, "store", "4CC12", "<m@x>", "ann@example.test", 5300, 1, "edge[192.0.2.2]")
+    log._to(begin, "store", "lmtp", "4CC12", "bob@example.test", "store[private/l]", "sent (250 Saved)")
+    log._removed(begin, "store", "4CC12")
+    files = [stored(tmp_path / host, iso(line for line in log.lines if line[2] == host)) for host in ("edge", "store")]
+    traffic = read_logs(files).traffic
+    assert sorted((each.sent, each.received) for each in traffic.mailboxes.values()) == [(0, 1), (1, 0)]
+    assert (traffic.counts["messages"], traffic.counts["passed_on"], traffic.sizes.total_bytes) == (1, 1, 5000)
+
+
+def test_a_filter_that_queues_mail_again_with_sendmail_sends_nothing(tmp_path: Path) -> None:
+    """`pickup` takes the mail after its first queue id is removed; here, a program then puts it into a mailbox."""
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    log.message(begin, "x@example.org", ["ann@example.test"])
+    log._leg(begin, "mx1", "4FFF1", "<m@x>", "ann@example.test", 700, 1, "c[192.0.2.1], sasl_username=ann@example.test")
+    log._to(begin, "mx1", "pipe", "4FFF1", "bob@example.test", "scan", "sent (delivered via scan service)")
+    log._removed(begin, "mx1", "4FFF1")
+    log.line(begin, "mx1", "postfix/pickup[1]", "4FFF2: uid=120 from=<ann@example.test>")
+    log.line(begin, "mx1", "postfix/cleanup[1]", "4FFF2: message-id=<m@x>")
+    log.line(begin, "mx1", "postfix/qmgr[1]", "4FFF2: from=<ann@example.test>, size=900, nrcpt=1 (queue active)")
+    log._to(begin, "mx1", "pipe", "4FFF2", "bob@example.test", "dovecot", "sent (delivered via dovecot service)")
+    log._removed(begin, "mx1", "4FFF2")
+    traffic = read_logs([stored(tmp_path / "log", iso(log.lines))]).traffic
+    assert sorted((each.sent, each.received) for each in traffic.mailboxes.values()) == [(0, 1), (1, 1)]
+    assert (traffic.counts["messages"], traffic.counts["passed_on"], traffic.counts["to_outside"]) == (2, 1, 0)
+
+
+def test_copies_from_one_client_are_messages_of_their_own(tmp_path: Path) -> None:
+    """A list elsewhere sends each member a copy, with the same message id."""
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    for number in range(3):
+        at, queue_id, name = begin + timedelta(seconds=2 * number), f"4FFF{number}", f"user{number}@example.test"
+        log._leg(at, "mx1", queue_id, "<m@x>", f"list-{number}@example.org", 700, 1, "list[192.0.2.9]")
+        log._to(at, "mx1", "lmtp", queue_id, name, "mx1[private/l]", "sent (250 Saved)")
+        log._removed(at, "mx1", queue_id)
+    traffic = read_logs([stored(tmp_path / "log", iso(log.lines))]).traffic
+    assert (traffic.counts["messages"], traffic.sizes.total_bytes) == (3, 2100)
+
+
+def test_a_probe_of_an_address_is_no_message(tmp_path: Path) -> None:
+    """Postfix verifies recipients by messages that it does not deliver (`reject_unverified_recipient`)."""
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    log.message(begin, "dave@example.org", ["user1@example.test"])
+    for queue_id, status in (("4FFF1", "deliverable (250 2.1.5 Ok)"), ("4FFF2", "undeliverable (550 5.1.1 Unknown)")):
+        log.line(begin, "mx1", "postfix/cleanup[1]", f"{queue_id}: message-id=<{queue_id}@mx1>")
+        sender = f"{queue_id}: from=<double-bounce@mx1>, size=260, nrcpt=1 (queue active)"
+        log.line(begin, "mx1", "postfix/qmgr[1]", sender)
+        log._to(begin, "mx1", "lmtp", queue_id, "user2@example.test", "mx1[private/l]", status)
+        log._removed(begin, "mx1", queue_id)
+    reading = read_logs([stored(tmp_path / "log", iso(log.lines))])
+    assert (len(reading.traffic.mailboxes), reading.traffic.counts) == (1, {"messages": 1})
+    assert (reading.traffic.sizes.total_bytes, reading.unknown.lines) == (sum(log.truth.sizes), 0)
+
+
+def test_words_of_others_in_a_line_change_no_figure(tmp_path: Path) -> None:
+    """A subject that a check logs, and the reply of a server, have words of Postfix's own."""
+    begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    log._leg(begin, "mx1", "4FFF1", "<m@x>", "ann@example.test", 700, 1, "c[192.0.2.1], sasl_username=ann@example.test")
+    subject = "4FFF1: warning: header Subject: Re: reject: your offer from c[192.0.2.1]; from=<a> to=<b> proto=ESMTP"
+    log.line(begin, "mx1", "postfix/cleanup[1]", subject)
+    reply = "sent (250 Ok status=deferred (later))"
+    log._to(begin, "mx1", "smtp", "4FFF1", "dave@example.org", "mx.example.org[192.0.2.7]:25", reply)
+    log._removed(begin, "mx1", "4FFF1")
+    counts = read_logs([stored(tmp_path / "log", iso(log.lines))]).traffic.counts
+    assert +counts == {"messages": 1, "authenticated": 1, "to_outside": 1}
+
+
 def test_the_same_message_id_twice_is_two_messages_if_a_user_sent_both(tmp_path: Path) -> None:
     begin, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
     for queue_id in ("4AB12", "4AB13"):
