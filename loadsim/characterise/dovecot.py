@@ -13,7 +13,7 @@ _METHOD = re.compile(r", method=([\w-]+)")
 _ADDRESS = re.compile(r", rip=([0-9a-fA-F:.]+)")
 _DELIVERY = re.compile(
     r"(?:lmtp|lda|deliver)\(([^)]+)\)(?:<[^ >]*>|\[[^ \]]*\])*: (?:Info: )?(?:[\w+/-]+: )?(?:sieve: )?msgid=.*?: "
-    r"(saved mail to |stored mail into mailbox )?"
+    r"(?:saved mail to |(?:[a-z]+ action: )?stored mail into mailbox )"
 )
 _EXPUNGED, _BODIES = re.compile(r"expunged=(\d{1,9})\b"), re.compile(r"body_count=(\d{1,9})\b")
 _PROGRAM = re.compile(r"(?:^|, )name=([A-Za-z][\w .+-]{0,39}?)(?:,|$)")
@@ -37,12 +37,11 @@ class DovecotLog:
             clients.encrypted += ", TLS" in rest
             clients.ipv6 += address is not None and ":" in address[1]
             return True
-        if "msgid=" in text:
+        if text.startswith(("lmtp(", "lda(", "deliver(")) and ("saved mail to " in text or "stored mail into " in text):
             delivered = _DELIVERY.match(text)
             if delivered is None:
                 return False
-            if delivered[2]:
-                self._traffic.stored(_mailbox_of(delivered[1]), when)
+            self._traffic.stored(_mailbox_of(delivered[1]), when)
             return True
         if text.startswith(("imap(", "pop3(")) and (bodies := _BODIES.search(text)):
             expunged = _EXPUNGED.search(text)
