@@ -199,9 +199,12 @@ class Traffic:
             same = addresses.get(mailbox.local, ()) if mailbox.bare else ()
             if len(same) == 1:
                 same[0].add(self.mailboxes.pop(key))
-            elif same:
-                self.counts["ambiguous"] += 1
-        if not any(mailbox.received for mailbox in self.mailboxes.values()):
+        received, stored = (
+            sum(getattr(one, name) for one in self.mailboxes.values()) for name in ("received", "stored")
+        )
+        if stored > 2 * received:  # Postfix's log has no more than the mail of the machine itself
             counted: list[MailboxCounts | HourCounts] = [*self.mailboxes.values(), *self.hours.values()]
             for each in counted:
                 each.received = each.stored
+        if received or stored:
+            self.counts["unmatched"] = sum(1 for one in self.mailboxes.values() if not one.received)

@@ -21,6 +21,9 @@ WORKING_SHARE = 0.5
 LEAST_FOR_HOURS = 240
 """The fewest sent messages from which the day's shape is taken; otherwise it is taken from received ones."""
 
+UNMATCHED_SHARE = 0.05
+"""The share of users who may send or log on without receiving mail: devices and programs do."""
+
 LEAST_LINES = 100
 """If hours have fewer lines on average, one without any may be a quiet one."""
 
@@ -268,7 +271,7 @@ def _findings(reading: LogReading, complete: int, counted: int) -> Iterator[Find
         yield finding(Code.QUEUE_IDS_EVICTED, messages=traffic.counts["evicted"])
     if traffic.counts["undecided"]:
         yield finding(Code.SENDERS_FORGOTTEN, messages=traffic.counts["undecided"])
-    if traffic.counts["ambiguous"]:
-        yield finding(Code.LOG_ON_NAMES_AMBIGUOUS, names=traffic.counts["ambiguous"])
+    if traffic.counts["unmatched"] > UNMATCHED_SHARE * len(traffic.mailboxes):
+        yield finding(Code.LOG_ON_NAMES_UNMATCHED, names=traffic.counts["unmatched"])
     if reading.yearless:
         yield finding(Code.LOG_YEAR_ASSUMED, begin=_moment(reading.first or 0)[:10], end=_moment(reading.last)[:10])

@@ -646,8 +646,8 @@ class Code(Enum):
     SENDERS_FORGOTTEN = _warning(
         "{messages:message} count as mail from outside: too many were waiting until their senders' mailboxes were known"
     )
-    LOG_ON_NAMES_AMBIGUOUS = _warning(
-        "{names:log-on name} match several addresses, and count as users of their own: received mail is another's"
+    LOG_ON_NAMES_UNMATCHED = _warning(
+        "{names:name} that log on or send receive no mail: users whose log-on name is not their address count twice"
     )
     RATES_ASSUMED = _warning(
         "the logs do not show {what}: a quarter of what is received is assumed to be sent",

@@ -147,7 +147,7 @@ def test_a_probe_of_an_address_is_no_message(tmp_path: Path) -> None:
         log._to(begin, "mx1", "lmtp", queue_id, "user2@example.test", "mx1[private/l]", status)
         log._removed(begin, "mx1", queue_id)
     reading = read_logs([stored(tmp_path / "log", iso(log.lines))])
-    assert (len(reading.traffic.mailboxes), reading.traffic.counts) == (1, {"messages": 1})
+    assert (len(reading.traffic.mailboxes), +reading.traffic.counts) == (1, {"messages": 1})
     assert (reading.traffic.sizes.total_bytes, reading.unknown.lines) == (sum(log.truth.sizes), 0)
 
 
@@ -282,7 +282,18 @@ def test_a_log_on_name_that_fits_two_addresses_is_nobodys(tmp_path: Path) -> Non
         (1, 0),
         (1, 1),
     ]
-    assert traffic.counts["ambiguous"] == 1
+    assert traffic.counts["unmatched"] == 1
+
+
+def test_the_mail_of_the_machine_itself_does_not_hide_dovecots_deliveries(tmp_path: Path) -> None:
+    """The Postfix of a store that receives from elsewhere delivers what cron sends."""
+    at, log = datetime(2026, 3, 1, 12), MailLog(datetime(2026, 3, 1))
+    log.message(at, "root@mx1", ["root@mx1"])
+    for number in range(10):
+        log._dovecot(at, "mx1", f"user{number % 2}@example.test", f"<{number}@x>")
+    traffic = read_logs([stored(tmp_path / "log", iso(log.lines))]).traffic
+    assert sorted(each.received for each in traffic.mailboxes.values()) == [1, 5, 5]
+    assert sum(hour.received for hour in traffic.hours.values()) == 11
 
 
 OWN_LOG = """\

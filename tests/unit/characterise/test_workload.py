@@ -41,6 +41,19 @@ def test_days_with_little_mail_do_not_count(week: tuple[MailLog, MeasuredWorkloa
     assert Code.LOG_DAYS_QUIET in [one.code for one in found.findings]
 
 
+@pytest.mark.parametrize(("domain", "warned"), [("ad.example.test", True), ("example.test", False)])
+def test_log_on_names_that_are_not_addresses_are_told(tmp_path: Path, domain: str, warned: bool) -> None:
+    log = MailLog(MONDAY)
+    for user in range(10):
+        name, neighbour = log.address(user), log.address((user + 1) % 10)
+        log.message(MONDAY, name, [neighbour], user=name.replace("example.test", domain))
+    found = measured(tmp_path, log)
+    assert (found.users, Code.LOG_ON_NAMES_UNMATCHED in [one.code for one in found.findings]) == (
+        10 + 10 * warned,
+        warned,
+    )
+
+
 def test_rates_are_within_four_standard_errors(week: tuple[MailLog, MeasuredWorkload]) -> None:
     """Per user and day: 4 sent, 6 from outside, and copies of others' messages; a third of the users times 6."""
     log, found = week
