@@ -24,7 +24,7 @@ _COUNTS = (
     ("deferred", "deferrals"),
     ("bounced", "recipients whose mail was returned"),
     ("rejected", "rejected messages and recipients"),
-    ("probes", "messages with which Exchange watches itself, not counted"),
+    ("probes", "events of messages with which Exchange watches itself, not counted"),
     ("still_queued", "messages still in the queue at the end"),
     ("begun_before", "messages accepted before the logs begin, or whose first line is missing: not counted as sent"),
 )

@@ -6,7 +6,8 @@ Source: Microsoft, "Message tracking", event types and fields in the log.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from loadsim.characterise.traffic import Traffic
 from loadsim.errors import ConfigError
@@ -16,24 +17,19 @@ MOST_OPEN = 200_000
 
 NEEDED = ("date-time", "source", "event-id", "message-id", "recipient-address", "total-bytes", "sender-address")
 
-_PROBES = (
-    "healthmailbox",
-    "systemmailbox",
-    "inboundproxy",
-    "microsoftexchange",
-    "maildeliveryprobe",
-    "discoverysearch",
-)
+_PROBES = ("healthmailbox", "systemmailbox", "inboundproxy", "maildeliveryprobe", "discoverysearch")
 """Beginnings of the addresses with which Exchange watches itself."""
 
 
 @dataclass(slots=True)
 class _Tracked:
+    """A message. `recipients` is by file, hence by server: each server's own events are in order."""
+
     when: int
     sender: str
     submitted: bool = False
     size: int = 0
-    recipients: int = 0
+    recipients: Counter[str] = field(default_factory=Counter)
     inside: int = 0
 
 
@@ -56,7 +52,7 @@ class ExchangeLog:
         columns = self._columns.get(file)
         if columns is None:
             raise ConfigError(f"{file}: expected the line #Fields: before the first event, found none")
-        if not any(event in text for event in (",RECEIVE,", ",DELIVER,", ",SUBMIT,", ",FAIL,", ",EXPAND,")):
+        if not any(event in text for event in (",RECEIVE,", ",DELIVER,", ",SUBMIT,", ",FAIL,", ",EXPAND,", ",DSN,")):
             return text.count(",") >= len(NEEDED)
         try:
             row = next(csv.reader([text], strict=True))
@@ -64,7 +60,7 @@ class ExchangeLog:
             return False
         if len(row) != self._widths[file]:
             return False
-        self._event(when, {name: row[at] for name, at in columns.items()})
+        self._event(file, when, {name: row[at] for name, at in columns.items()})
         return True
 
     def _header(self, file: str, text: str) -> None:
@@ -75,7 +71,7 @@ class ExchangeLog:
         self._columns[file] = {name: names.index(name) for name in wanted if name in names}
         self._widths[file] = len(names)
 
-    def _event(self, when: int, row: dict[str, str]) -> None:
+    def _event(self, file: str, when: int, row: dict[str, str]) -> None:
         event, source, counts = row["event-id"], row["source"], self._traffic.counts
         names = [name for name in row["recipient-address"].split(";") if name]
         if row["sender-address"].lower().startswith(_PROBES) or any(n.lower().startswith(_PROBES) for n in names):
@@ -90,11 +86,11 @@ class ExchangeLog:
             for name in names:
                 self._traffic.delivered(name, when)
         elif event == "EXPAND":  # the members take the list's place
-            message.recipients += len(names) - 1
-        elif (event == "RECEIVE" and source in ("STOREDRIVER", "SMTP")) or event == "SUBMIT":
+            message.recipients[file] += len(names) - 1
+        elif (event == "RECEIVE" and source in ("STOREDRIVER", "SMTP")) or event in ("SUBMIT", "DSN"):
             count, size = row.get("recipient-count", ""), row["total-bytes"]
             message.submitted |= source == "STOREDRIVER"
-            message.recipients = max(message.recipients, _number(count) or len(names))
+            message.recipients[file] = max(message.recipients[file], _number(count) or len(names))
             message.size = message.size or _number(size)
 
     def _message(self, when: int, row: dict[str, str]) -> _Tracked:
@@ -110,8 +106,9 @@ class ExchangeLog:
             self._traffic.counts["begun_before"] += 1
             return
         login = message.sender if message.submitted else ""
+        recipients = max(message.recipients.values())
         self._traffic.message(
-            message.when, message.size, message.recipients, message.inside, login=login, sender=message.sender
+            message.when, message.size, recipients, message.inside, login=login, sender=message.sender
         )
 
     def end(self) -> None:

@@ -63,6 +63,34 @@ def test_messages_are_counted_once_over_all_servers(tmp_path: Path) -> None:
     assert (reading.unknown.lines, set(traffic.software)) == (0, {"Exchange"})
 
 
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_a_list_is_expanded_once_in_any_order_of_servers(tmp_path: Path, first: str) -> None:
+    """The next server receives the members, in the same second."""
+    everybody = f"{ANN};{BOB};{EVE}"
+    hub = [
+        event(1, "STOREDRIVER", "RECEIVE", "1", "staff@example.test", ANN),
+        event(1, "ROUTING", "EXPAND", "1", everybody, ANN, count=3),
+    ]
+    store = [
+        event(1, "SMTP", "RECEIVE", "1", everybody, ANN, count=3),
+        event(1, "STOREDRIVER", "DELIVER", "1", everybody, ANN, count=3),
+    ]
+    traffic = read(tmp_path, **({"a": hub, "b": store} if first == "a" else {"a": store, "b": hub})).traffic
+    assert (traffic.recipients, traffic.most_recipients, traffic.inside) == (3, 3, 3)
+
+
+def test_a_bounce_that_exchange_writes_is_received(tmp_path: Path) -> None:
+    sender = "MicrosoftExchange329e71ec88ae4615bbc36ab6ce41109e@example.test"
+    bounce = [event(9, "DSN", "DSN", "5", BOB, sender), event(9, "STOREDRIVER", "DELIVER", "5", BOB, sender)]
+    traffic = read(tmp_path, hub=[*HUB, *bounce]).traffic
+    assert Counter((each.sent, each.received) for each in traffic.mailboxes.values()) == {
+        (1, 2): 1,
+        (1, 1): 1,
+        (0, 2): 1,
+    }
+    assert (traffic.sizes.messages, traffic.counts["begun_before"]) == (4, 0)
+
+
 def test_a_torn_event_is_unknown(tmp_path: Path) -> None:
     torn = [HUB[0][: len(HUB[0]) * 2 // 3] + "\n", HUB[0].replace(",7,", ",7,7,"), "2026-11-30T25:00:00.1Z,x\n", '"\n']
     assert read(tmp_path, hub=[*HUB, *torn]).unknown.lines == len(torn)
