@@ -646,6 +646,10 @@ class Code(Enum):
     SENDERS_FORGOTTEN = _warning(
         "{messages:message} count as mail from outside: too many were waiting until their senders' mailboxes were known"
     )
+    LOGS_OVERLAP = _warning(
+        "these are logs of Postfix and of Exchange: messages that pass both count twice",
+        "use Exchange's alone, if its users send and receive through Postfix",
+    )
     LOG_ON_NAMES_UNMATCHED = _warning(
         "{names:name} that log on or send receive no mail: users whose log-on name is not their address count twice"
     )

@@ -41,6 +41,18 @@ def test_days_with_little_mail_do_not_count(week: tuple[MailLog, MeasuredWorkloa
     assert Code.LOG_DAYS_QUIET in [one.code for one in found.findings]
 
 
+def test_logs_of_two_servers_that_pass_on_mail_are_told(tmp_path: Path) -> None:
+    log = MailLog(MONDAY)
+    log.message(MONDAY, log.address(1), [log.address(2)])
+    fields = "date-time,source,event-id,message-id,recipient-address,total-bytes,sender-address"
+    delivery = f"2026-03-02T00:00:00.1Z,STOREDRIVER,DELIVER,<m@x>,{log.address(1)},900,{log.address(2)}"
+    (tmp_path / "MSGTRK.LOG").write_text(f"#Fields: {fields}\n{delivery}\n")
+    (tmp_path / "mail.log").write_text(iso(log.ordered()))
+    found = workload_of(read_logs([tmp_path / "MSGTRK.LOG", tmp_path / "mail.log"])).findings
+    assert Code.LOGS_OVERLAP in [one.code for one in found]
+    assert Code.LOGS_OVERLAP not in [one.code for one in measured(tmp_path, log).findings]
+
+
 @pytest.mark.parametrize(("domain", "warned"), [("ad.example.test", True), ("example.test", False)])
 def test_log_on_names_that_are_not_addresses_are_told(tmp_path: Path, domain: str, warned: bool) -> None:
     log = MailLog(MONDAY)
