@@ -40,6 +40,15 @@ def recovery_of(log: TimingLog) -> Interruptions | None:
     return found.interruptions(log.header.outage)
 
 
+def _by_hand_us(losses_us: list[int]) -> int | None:
+    """Return the first lost session after which the most are lost within the limit: others are lost by chance."""
+    sinces_us = np.sort(np.asarray(losses_us, np.int64))
+    if not len(sinces_us):
+        return None
+    followers = np.searchsorted(sinces_us, sinces_us + LOST_WITHIN_US, "right") - np.arange(len(sinces_us))
+    return int(sinces_us[followers.argmax()])
+
+
 class Interruptions:
     """The outage's instant, and each interrupted user's recovery; instants are in microseconds.
 
@@ -163,7 +172,7 @@ class _Sessions:
     def interruptions(self, outage: StatedOutage) -> Interruptions:
         at_us: int | None = round(outage.at_s * 1e6)
         if outage.by == "hand":
-            at_us = min((since for _, since, _ in self._downs if since >= round(outage.at_s * 1e6)), default=None)
+            at_us = _by_hand_us([since for _, since, _ in self._downs if since >= round(outage.at_s * 1e6)])
         since_us: dict[int, int] = {}
         until_us: dict[int, int] = {}
         settled = set[int]()  # users whose recovery is known

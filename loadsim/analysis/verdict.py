@@ -313,4 +313,7 @@ def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
         (Code.FOREIGN_MAIL, {"messages": max(0, facts.foreign - known)}),
         (Code.LISTS_OMIT_SENDER, {"copies": figures.delivery.left_out}),
     )
-    return [finding(code, **values) for code, values in counted if next(iter(values.values()))]
+    found = [finding(code, **values) for code, values in counted if next(iter(values.values()))]
+    if figures.recovery is not None and figures.recovery.users < figures.users / 2:
+        found.append(finding(Code.OUTAGE_PARTIAL, interrupted=figures.recovery.users, users=figures.users))
+    return found

@@ -14,6 +14,8 @@ from virtual_runs import EVERYTHING, Lived, live, scenario_of
 from loadsim.analysis.summary import Summary, summarise, summary_of
 from loadsim.engine.engine import LOG_ONS_AT_ONCE, Engine
 from loadsim.errors import ConfigError, ServerLost, ServerRefused, TaskFailed
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.draws import draw
 from loadsim.model.figures import FailureCount, Recovery
 from loadsim.protocols.in_memory import InMemoryDriver
@@ -189,6 +191,18 @@ def test_later_losses_are_not_the_outages(tmp_path: Path) -> None:
 def test_by_hand_the_outage_begins_with_the_first_session_lost(tmp_path: Path) -> None:
     found = recovery(judged(tmp_path / "1.tlog", gap(1, 10, 11), gap(2, 30, 40), gap(3, 31, 50), by="hand"))
     assert (found.at_s, found.users, found.p50_s, found.max_s) == (30, 2, 10, 20)
+    # Sessions lost by chance, long before and after.
+    chance = [gap(1, 21, 22), gap(4, 500, 501)]
+    found = recovery(judged(tmp_path / "2.tlog", *chance, gap(2, 150, 180), gap(3, 151, 190), by="hand"))
+    assert (found.at_s, found.users, found.p50_s, found.max_s) == (150, 2, 30, 40)
+
+
+def test_a_recovery_of_a_few_users_is_told(tmp_path: Path) -> None:
+    """A session lost by chance would otherwise stand for an outage that never happened."""
+    for users, told in ((0, True), (9, True), (10, False)):
+        found = judged(tmp_path / f"{users}.tlog", *(gap(user + 1, 30, 31) for user in range(users)), by="command")
+        expected = [finding(Code.OUTAGE_PARTIAL, interrupted=users, users=20)]
+        assert [one for one in found.verdict.findings if one.code is Code.OUTAGE_PARTIAL] == expected * told
 
 
 def test_only_failures_between_the_outage_and_the_recovery_are_forgiven(tmp_path: Path) -> None:
