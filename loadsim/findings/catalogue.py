@@ -277,7 +277,7 @@ class Code(Enum):
         LOOK_AT_LOG,
     )
     SESSIONS_LOST = _warning("{sessions:session} lost; users had none for {down_share} of the window", LOOK_AT_LOG)
-    OUTAGE_PARTIAL = _warning("the outage interrupted {interrupted} of {users:user}: the recovery is theirs alone")
+    OUTAGE_PARTIAL = _warning("the outage interrupted only {interrupted} of {users:user}")
     COMPANION_SESSIONS_LOST = _warning("{sessions} lost sessions belonged to additional mail programs", LOOK_AT_LOG)
     LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} failed", LOOK_AT_LOG)
     COMPANION_LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} by additional mail programs failed", LOOK_AT_LOG)
