@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from typing import NamedTuple
 
 from loadsim.characterise.traffic import Traffic
@@ -90,7 +91,7 @@ class PostfixLog:
         self._most_open = most_open
         self._open: dict[tuple[str, str], _Queued] = {}
         self._by_message_id: dict[str, _Queued] = {}
-        self._removed: dict[_Queued, int] = {}  # when; the first to be removed is the first
+        self._removed: OrderedDict[_Queued, int] = OrderedDict()  # by time, which is the value
 
     def line(self, when: int, host: str, daemon: str, text: str) -> bool:
         """Take a line of a daemon on a host; return False if it is unknown."""
@@ -226,7 +227,7 @@ class PostfixLog:
             first, removed = next(iter(self._removed.items()))
             if removed >= when - QUEUED_AGAIN_S and len(self._removed) <= self._most_open:
                 break
-            del self._removed[first]
+            self._removed.popitem(last=False)
             self._count(first)
 
     def _count(self, message: _Queued) -> None:
