@@ -16,8 +16,8 @@ from loadsim.documents.yaml_reader import read_document
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import SCALES, shown, unit_of
-from loadsim.model.figures import DriverFigures, Figures
-from loadsim.model.terms import SENDING, UNSCORED
+from loadsim.model.figures import DriverFigures, Figures, TaskFigures
+from loadsim.model.terms import INJECT, SENDING, UNSCORED
 from loadsim.scenario.criteria import (
     DEFAULT,
     DEFAULTS_OF_PLAN,
@@ -205,7 +205,7 @@ def less_strict(criteria: Mapping[str, Limits | None], figures: Figures) -> tupl
     if figures.embedded:
         return ()
     weighted = default_weights() if figures.stress else {}
-    scored = {task.task for found in figures.by_protocol.values() for task in found.tasks if task.weight > 0}
+    scored = {task.task for found in figures.by_protocol.values() for task in found.tasks if _counts(task, ())}
 
     def default(name: str) -> Bound | None:
         own = name.split(".", 2)[2] if name.startswith("by_protocol.") else name
@@ -221,7 +221,7 @@ def less_strict(criteria: Mapping[str, Limits | None], figures: Figures) -> tupl
 
 
 def _of_scored_tasks(last: str, figures: Figures) -> dict[str, str]:
-    """Return the names of a figure for each scored task that was due, mapped to the names without the driver.
+    """Return the names of a figure for each scored task and INJECT, if due, mapped to the names without the driver.
 
     With one driver, the two are the same. A closed loop has no score: tasks with a default weight count.
     """
@@ -231,9 +231,17 @@ def _of_scored_tasks(last: str, figures: Figures) -> dict[str, str]:
         (f"by_protocol.{driver}.{name}" if len(drivers) > 1 else name): name
         for driver, found in drivers.items()
         for task in found.tasks
-        if (task.weight > 0 or task.task in weighted) and task.planned
+        if _counts(task, weighted) and task.planned
         for name in [f"tasks.{task.task}.{last}"]
     }
+
+
+def _counts(task: TaskFigures, weighted: Collection[str]) -> bool:
+    """Return whether criteria of each scored task hold for this one.
+
+    They hold for INJECT: users' tasks would hide that the server refuses all mail from outside.
+    """
+    return task.weight > 0 or task.task in weighted or task.task == INJECT
 
 
 def figure(figures: Figures, name: str) -> float | None:

@@ -499,6 +499,20 @@ def test_a_half_refused_task_misses_although_few_tasks_fail(tmp_path: Path) -> N
     assert begun(tmp_path, "b.tlog", [*reads, *sends[48:]]).exit_status == 0
 
 
+@pytest.mark.parametrize("mode", ["canonical", "stress"])
+def test_mail_from_outside_that_is_refused_misses_although_few_tasks_fail(tmp_path: Path, mode: str) -> None:
+    """All INJECTs are less than 1 % of all tasks. They have no weight, and senders keep to their plan in stress mode."""
+    reads = [done("READ", number, 10) for number in range(5000)]
+    injects = [done("INJECT", number, 10, user=3, outcome="refused") for number in range(40)]
+    summary = begun(tmp_path, "a.tlog", [*reads, *injects], mode=mode)
+    assert summary.figures.totals.failed_share < 0.01
+    assert "tasks.INJECT.failed_share" in {one.where for one in summary.verdict.missed}
+    assert summary.exit_status == 1
+    relaxed = {"tasks.INJECT.failed_share": {"max": 1.0}}
+    told = [str(one.values) for one in begun(tmp_path, "b.tlog", reads + injects, criteria=relaxed).verdict.warnings]
+    assert any("tasks.INJECT.failed_share" in words for words in told)
+
+
 def test_unscored_and_undue_tasks_are_not_judged(tmp_path: Path) -> None:
     """SYNC has no weight, MOVE has one and was never due in the window; SEND is due and was never begun."""
     tasks = [done("READ", 1, 5), done("SYNC", 2, 5, outcome="lost"), done("MOVE", -50, 5), skipped("SEND", 3)]
