@@ -30,7 +30,14 @@ from loadsim.provisioning.check_state import state_of, try_state
 from loadsim.provisioning.check_tasks import Post, TaskCheck
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.manifest import AccountTaken
-from loadsim.provisioning.preflight import check_accounts, check_submission, log_off, nothing, user_connections
+from loadsim.provisioning.preflight import (
+    check_accounts,
+    check_outside,
+    check_submission,
+    log_off,
+    nothing,
+    user_connections,
+)
 from loadsim.provisioning.server_report import Observation, ServerFacts, ServerReport, TriedTask, lacking
 from loadsim.provisioning.sessions import (
     NullObserver,
@@ -110,6 +117,7 @@ async def check_server(
 async def _log_on(check: Check) -> None:
     """Log on in all ways that the tasks need; this puts nothing on the server."""
     await check_submission(check.workload, check.services, check.users)
+    await check_outside(check.workload, check.services)
     first, second, *_ = check.accounts
     if check.services.smtp is not None:
         with suppress(TaskFailed):  # the tasks also send to this user, and report failures

@@ -360,6 +360,17 @@ def test_a_wrong_domain_is_one_finding(lab: Lab) -> None:
     assert [one.code for one in report.lacks] == [Code.MAIL_FORBIDDEN]
 
 
+def test_a_server_without_mail_from_outside_is_bad_input(lab: Lab) -> None:
+    """As for the run; nothing is left on the server."""
+    groups = [json.dumps({"profile": group.reference, "users": group.users}) for group in lab.scenario.topology]
+    outside = '{"profile": "outside/machine", "users": 1}'
+    mixed = lab.with_settings(*NO_LISTS, f"topology=[{', '.join([*groups, outside])}]")
+    before = lab.snapshots()
+    with pytest.raises(ConfigError, match=r"server\.smtp: expected to accept mail for .* from outside, .*554 5\.7\.1 no"):
+        relayed(mixed, 5.0, lambda sender, _: "554 5.7.1 no" if sender.endswith("@outside.test") else None)
+    assert lab.snapshots() == before
+
+
 def test_a_list_that_leaves_out_the_sender_is_noted(lab: Lab) -> None:
     """A member sends; all others get it, and nothing of the sender's copy is left to wait for."""
     listed = lab.with_settings("lists={count: 1, size: {min: 3, average: 3, max: 3}}")
