@@ -66,7 +66,7 @@ def _facts(figures: Mapping[str, Any], lists: bool) -> Iterator[tuple[str, str]]
         f" {figures['per_user']['recipients_per_message']:.2f} recipients each",
     )
     if senders := figures.get("senders"):
-        yield "From outside", f"{figures['tasks'][INJECT]:,} of the messages, by {senders:,} senders without a mailbox"
+        yield "From outside", f"{figures['tasks'][INJECT]:,} messages tried, by {senders:,} senders without a mailbox"
     if received := received_of_published(None if lists else figures["received_share"]):
         yield "Without lists", f"users receive {received}"
     rate = "" if log_ons is None else f"; {log_ons:,.2f} log-ons per second before the start"

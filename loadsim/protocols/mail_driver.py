@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
 from loadsim.model.mail_program import PER_VIEW, PIPELINING, driver_name
 from loadsim.model.ports import ALL_TASKS, Account, CopiedMailbox, Endpoint, Observer, Services, Session, Submission
@@ -42,14 +43,20 @@ class MailDriver:
         """Return a new session for one user, not connected yet."""
         services = self._services
         mailbox = self._mailbox(self._imap_tls.of(account), account, observer)
-        sending = self._submission(self._smtp, account, observer)
+        sending = self._submission(self._smtp, self._smtp_tls, account, observer)
         poll_s = services.program.poll_s if services.program.session == PER_VIEW else None
         copied = mailbox if self.takes_programs else None
         return Session(mailbox, sending, MailboxCalendar(mailbox), poll_s, copied)
 
     def outside(self, account: Account, observer: Observer) -> Submission:
-        return self._submission(replace(self._smtp, auth=False), account, observer)
+        """Return an outside sender's submission, without a log-on, and without the users' certificates."""
+        return self._submission(*self._outside, account, observer)
 
-    def _submission(self, smtp: Endpoint, account: Account, observer: Observer) -> Submission:
-        context, pipelines = self._smtp_tls.of(account), self._services.submission == PIPELINING
+    @cached_property
+    def _outside(self) -> tuple[Endpoint, TlsContexts]:
+        smtp = replace(self._smtp, auth=False, client_certificate=None, client_key=None)
+        return smtp, TlsContexts(smtp)
+
+    def _submission(self, smtp: Endpoint, tls: TlsContexts, account: Account, observer: Observer) -> Submission:
+        context, pipelines = tls.of(account), self._services.submission == PIPELINING
         return SmtpSubmission(smtp, account, observer, self._services.command_limit_s, context, pipelines)

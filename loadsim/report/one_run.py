@@ -87,7 +87,9 @@ def _flow(run: RecordedRun) -> Iterator[tuple[Cell, ...]]:
     tasks = [task for driver in run.figures.by_protocol.values() for task in driver.tasks if task.task in SENDING]
     if not run.figures.stress:
         yield "Messages due", sum(task.planned for task in tasks)
-    yield "Messages sent", sum(task.hits for task in tasks)
+    outside = run.figures.outside
+    refused = ", or refused to unknown recipients" if outside and outside.unknown_refused else ""
+    yield f"Messages sent{refused}", sum(task.hits for task in tasks)
     yield "Messages that failed", sum(task.failed for task in tasks)
     if not run.figures.stress:
         left = sum(task.unfinished + task.skipped + task.generator_failed for task in tasks)

@@ -76,6 +76,16 @@ async def test_senders_do_not_authenticate(tmp_path: Path, offers: bool) -> None
     assert "AUTH" not in ear.names
 
 
+@pytest.mark.parametrize("pattern", ["{index}.pem", "{user}.pem"])
+def test_senders_have_no_certificates(tmp_path: Path, pattern: str) -> None:
+    """Those that the scenario states are the users'."""
+    smtp = Endpoint("127.0.0.1", 1, tls="implicit", client_certificate=str(tmp_path / pattern))
+    driver = open_driver("imap", Services(NOWHERE, smtp))
+    cast(DriverOfSenders, driver).outside(workload_in(tmp_path).scenario.sender_account(4), Observed())
+    with pytest.raises(ConfigError):
+        driver.session(workload_in(tmp_path).scenario.account(3), Observed())
+
+
 async def test_a_server_that_accepts_everything_is_found_out(tmp_path: Path) -> None:
     """No message to an unknown recipient counts as accepted for a user."""
     load, handler = workload_in(tmp_path), Accepting()
