@@ -32,4 +32,4 @@ class StatusTimes:
         return self._folders
 
     def wait_s(self, now_s: float) -> float:
-        return max(0.0, self._due_s - now_s)
+        return max(0.0, self._due_s - now_s) if self._folders else math.inf

@@ -204,3 +204,25 @@ def test_folders_are_asked_about_once_they_are_listed() -> None:
         await mailbox.watch()
 
     assert ("IMAP STATUS", "ok") not in play(user, server)
+
+
+def test_a_mailbox_without_other_folders_is_watched_quietly() -> None:
+    """No round is due, so nothing ends the IDLE before its own interval."""
+
+    async def server(peer: Peer) -> None:
+        await peer.greet(PLAIN)
+        await peer.answer(rb'LIST "" "\*"', FOLDERS[0])
+        await peer.inbox(exists=0, uid_next=1)
+        tag = await idles(peer)
+        assert await peer.reader.readline() == b"DONE\r\n"
+        peer.say(tag + b" OK done")
+        await peer.answer(rb"NOOP")
+        await peer.end()
+
+    async def user(mailbox: Mailbox, ear: Ear) -> None:
+        await log_on(mailbox)
+        for _ in range(3):
+            await asyncio.sleep(0)  # a timer that is due strikes in the loop's next turn
+        assert not await mailbox.arrived()
+
+    assert play(user, server).count(("IMAP IDLE", "ok")) == 1
