@@ -16,7 +16,7 @@ from loadsim.findings.formats import Value
 from loadsim.findings.severity import Severity
 from loadsim.findings.verdict import Verdict, by_severity
 from loadsim.model.figures import Figures, TaskFigures, Totals
-from loadsim.model.terms import LOGOFF, LOGON, STRESS
+from loadsim.model.terms import STRESS, WITHOUT_WINDOW
 from loadsim.scenario.limits import Limits
 from loadsim.timinglog.audited import AuditRecord
 from loadsim.timinglog.header import LogHeader
@@ -294,9 +294,9 @@ def _unserved(figures: Figures, facts: Facts) -> list[Finding]:
 
 
 def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
-    """Return warnings on sessions, log-ons, log-offs and companions, and on how servers treat mail."""
+    """Return warnings on sessions, log-ons, first syncs, log-offs and companions, and on how servers treat mail."""
     companions = figures.sessions.companions
-    log_ons, log_offs = (Totals.of(figures.by_protocol, task) for task in (LOGON, LOGOFF))
+    log_ons, first_syncs, log_offs = (Totals.of(figures.by_protocol, task) for task in WITHOUT_WINDOW)
     known = sum(facts.audit.bounces.values()) if facts.audit else 0
     counted: tuple[tuple[Code, dict[str, Value]], ...] = (
         (Code.SESSIONS_LOST, {"sessions": facts.sessions_lost, "down_share": figures.sessions.down_share}),
@@ -306,6 +306,7 @@ def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
             Code.COMPANION_LOG_ONS_FAILED,
             {"failed": companions.log_ons_failed, "tried": companions.log_ons} if companions else {"failed": 0},
         ),
+        (Code.FIRST_SYNCS_FAILED, {"failed": first_syncs.failed, "tried": first_syncs.planned}),
         (Code.LOG_OFFS_NOT_DONE, {"not_done": log_offs.failed + log_offs.unfinished, "tried": log_offs.planned}),
         (Code.NO_SESSION_AT_END, {"without": figures.sessions.users_without_session, "users": figures.users}),
         (Code.NOT_ANNOUNCED, {"messages": facts.unannounced}),

@@ -281,6 +281,7 @@ class Code(Enum):
     COMPANION_SESSIONS_LOST = _warning("{sessions} lost sessions belonged to additional mail programs", LOOK_AT_LOG)
     LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} failed", LOOK_AT_LOG)
     COMPANION_LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} by additional mail programs failed", LOOK_AT_LOG)
+    FIRST_SYNCS_FAILED = _warning("{failed} of {tried:first sync} failed", LOOK_AT_LOG)
     LOG_OFFS_NOT_DONE = _warning(
         "{not_done} of {tried:log-off} not completed, so stored mail is unchecked", LOOK_AT_LOG
     )

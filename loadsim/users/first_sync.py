@@ -51,8 +51,9 @@ async def _copy_folder(user: UserMail, folder: str, bodies: int | None) -> None:
             except ServerRefused as failure:
                 lack = lack or failure
     listed.reverse()
-    known = user.at_start(listed) if folder == INBOX else ()
-    user.stored.look(folder, listed, None, len(listed), known, user.mailbox.keeps)
+    if folder not in user.stored.unlooked:  # otherwise an assistant stores mail there: LOGOFF compares the list
+        known = user.at_start(listed) if folder == INBOX else ()
+        user.stored.look(folder, listed, None, len(listed), known, user.mailbox.keeps)
     if lack is not None:
         raise lack
 

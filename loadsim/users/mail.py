@@ -117,6 +117,7 @@ class UserMail:
             self.stored.look_for((*self._named, *self.folders), names)
         else:
             self.folders = tuple(name for name in self.workload.own_folders(self.number) if name in names)
+            self.uncopied = [name for name in self.uncopied if name in (INBOX, *names)]
 
     def at_start(self, headers: Iterable[Header]) -> Iterator[Header]:
         """Yield the Inbox's messages that count as read in the start state, with that flag."""

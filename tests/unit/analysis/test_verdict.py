@@ -364,6 +364,10 @@ def test_each_defect_has_its_finding(change: Change, validity: str, defects: tup
             finding(Code.LOG_ONS_FAILED, failed=3, tried=13),
         ),
         (
+            with_facts(drivers=driver(task(), task("FIRST SYNC", weight=0, ok=9, refused=2, lost=1))),
+            finding(Code.FIRST_SYNCS_FAILED, failed=3, tried=12),
+        ),
+        (
             with_facts(drivers=driver(task(), task("LOGOFF", weight=0, ok=5, lost=3))),
             finding(Code.LOG_OFFS_NOT_DONE, not_done=3, tried=8),
         ),

@@ -15,7 +15,9 @@ from loadsim.model.ports import (
     ALL_TASKS,
     DELETED_ITEMS,
     INBOX,
+    SENT_ITEMS,
     Account,
+    Flag,
     Header,
     MessageRef,
     Observer,
@@ -90,7 +92,8 @@ def lived_by(place: Path, bodies: object = "all", users: int = 2, **options: Any
     (place / "new.yaml").write_text(yaml.safe_dump(program), encoding="utf-8")
     group = {"profile": str(place / "profile0.yaml"), "users": users, "protocol": "fake"}
     topology = [{**group, "program": str(place / "new.yaml")}]
-    scenario = scenario_of(place, (HABITS, users), topology=topology)
+    keys = options.pop("keys", {})
+    scenario = scenario_of(place, (HABITS, users), topology=topology, **keys)
     made: list[Copying] = []
 
     def wrap(driver: InMemoryDriver) -> Copying:
@@ -176,6 +179,41 @@ def test_mail_of_others_is_listed_and_left_alone(tmp_path: Path) -> None:
     assert all(sum(count for _, count in mailbox.listed) == MESSAGES + 1 for mailbox in mailboxes)
     assert all(mailbox.fetched.total() == MESSAGES for mailbox in mailboxes)
     assert not lived.mails("missing") and not lived.mails("altered")
+
+
+def test_mail_that_comes_meanwhile_is_not_missing(tmp_path: Path) -> None:
+    """An assistant saves what it sends while Sent Items are copied; LOGOFF finds it there."""
+
+    def save(mailbox: Copied) -> None:
+        batches = mailbox.batches
+
+        async def meanwhile(folder: str, size: int) -> AsyncGenerator[Sequence[Header], None]:
+            async for batch in batches(folder, size):
+                yield batch
+            if folder == SENT_ITEMS:
+                user = mailbox._observer.mail  # type: ignore[attr-defined]
+                saved = mailbox._system.initial(user.account, INBOX, 0)
+                assert saved.tag is not None
+                tag = saved.tag._replace(run="run-1", id="sent")
+                mailbox.folder(SENT_ITEMS).add(saved._replace(tag=tag), frozenset([Flag.SEEN]))
+                user.record_sent("saved", tag.id, SENT_ITEMS)
+
+        mailbox.batches = meanwhile  # type: ignore[method-assign]
+
+    lived, _ = lived_by(tmp_path, change=save)
+    assert {task["outcome"] for task in lived.tape.tasks} == {"ok"}
+    assert not lived.mails("missing") and not lived.mails("unlisted")
+
+
+def test_unknown_mailboxes_are_copied_as_far_as_they_exist(tmp_path: Path) -> None:
+    """With `initialise: never`, the server need not have all the folders."""
+
+    def lack(mailbox: Copied) -> None:
+        mailbox._names = mailbox._names[-1:]
+
+    lived, mailboxes = lived_by(tmp_path, change=lack, keys={"initialise": "never"})
+    assert lived.outcomes("FIRST SYNC") == ["ok"] * 2
+    assert all({folder for folder, _ in mailbox.listed} <= {INBOX, *mailbox._names} for mailbox in mailboxes)
 
 
 def test_parts_are_not_kept_until_the_end_of_the_task(tmp_path: Path) -> None:
