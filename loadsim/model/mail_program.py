@@ -148,7 +148,8 @@ class FirstSync:
 
     bodies: Annotated[int | None, Reads(_bodies, "all, none, number")]
     """Bodies to copy at the first log-on, with all headers: of all messages, of none, or of this many of the newest in
-    each folder. Requires a `header_cache`, and for bodies items in `message`. Default: no copy."""
+    each folder. Requires a `header_cache`, and for bodies RFC822.SIZE in `list` and items in `message`. Default: no
+    copy."""
 
 
 @strict
@@ -200,9 +201,11 @@ class MailProgram:
     poll_s: PositiveDuration = 30.0
     """Interval between NOOPs if there is no IDLE, or between looks for new mail; at least 0.1 s, never compressed."""
     status: StatusRounds | None = None
+    """Questions about other folders. Default: none."""
     quota: Switch = False
     """Ask for a folder's quota (GETQUOTAROOT, RFC 9208) with each list of its messages, if the server has QUOTA."""
     first_sync: FirstSync | None = None
+    """A copy of the mailbox. Default: none."""
     submission: Annotated[str, word(*SUBMISSIONS)] = SEQUENTIAL
     """Order of SMTP commands, unless the scenario sets `client.submission`."""
     connection: Annotated[str, word("per-message", "kept")] = "per-message"
@@ -226,6 +229,9 @@ class MailProgram:
         if self.first_sync is not None and self.first_sync.bodies != 0 and not self.message_items:
             expected = f"items with {WHOLE_MESSAGE} for a first sync with bodies"
             mistakes.append(mismatch(expected, PARTS, at=("message",)))
+        if self.first_sync is not None and self.first_sync.bodies != 0 and "RFC822.SIZE" not in self.list_items:
+            expected = "RFC822.SIZE for a first sync with bodies, which fetches as many as fit into memory"
+            mistakes.append(mismatch(expected, show(" ".join(self.list_items)), at=("list",)))
         if self.idle and self.session != KEPT:
             expected = f"no for a session that is {self.session}: it ends before new mail arrives"
             mistakes.append(mismatch(expected, "yes", at=("idle",)))

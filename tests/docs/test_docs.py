@@ -17,9 +17,11 @@ from timing_samples import ENDED, TWO_CLIENTS, done, write_sample, write_two_cli
 from loadsim.analysis.summary import summarise
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
 from loadsim.comparison.comparison import UNDECIDED
+from loadsim.documents.typed import keys_of
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.verdict import Verdict
+from loadsim.model.mail_program import Calls, FirstSync, StatusRounds
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES
 from loadsim.model.terms import INJECT
@@ -195,6 +197,12 @@ def test_every_key_of_a_header_is_described():
     keys = {name for row in rows(table.partition("\n\n")[0]) for name in code_in(row[0])}
     assert keys - {*LogHeader._fields} == {"format", "engines"}
     assert {*LogHeader._fields} <= keys
+
+
+def test_the_keys_of_programs_include_those_of_sections() -> None:
+    described = {code_in(row[0])[0] for row in rows(section(REFERENCE / "programs.md", "Keys"))}
+    for of_section, cls in {"status": StatusRounds, "first_sync": FirstSync, "calls": Calls}.items():
+        assert {f"{of_section}.{key}" for key in keys_of(cls).values()} <= described
 
 
 def test_every_column_of_the_csv_is_described():

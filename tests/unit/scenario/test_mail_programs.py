@@ -296,6 +296,9 @@ def test_a_first_sync_with_bodies_fetches_whole_messages(tmp_path: Path) -> None
     cached = {"header_cache": "FLAGS"}
     with pytest.raises(ConfigError, match=r"message: expected items with .* for a first sync with bodies, found parts"):
         load_program(str(program(tmp_path, **cached, first_sync={"bodies": 20})))
+    unsized = {"list": "UID FLAGS ENVELOPE", "message": "BODY.PEEK[]", "first_sync": {"bodies": "all"}}
+    with pytest.raises(ConfigError, match=r"list: expected RFC822.SIZE for a first sync with bodies, .* found 'UID"):
+        load_program(str(program(tmp_path, **cached, **unsized)))
     headers = load_program(str(program(tmp_path, **cached, first_sync={"bodies": "none"})))
     assert headers.first_sync is not None
     assert headers.first_sync.bodies == 0
