@@ -196,12 +196,14 @@ def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:
     services = Services(smtp=smtp or nowhere)
 
     @lru_cache
-    def of_program(program: MailProgram) -> Endpoint:
-        return scenario.with_program(services, program).endpoint("smtp")
+    def of_program(protocol: str, program: MailProgram) -> Endpoint:
+        return scenario.with_program(services, protocol, program).endpoint("smtp")
 
     def of_number(number: int) -> Endpoint:
         if number in workload.senders:
-            return replace(of_program(scenario.topology[0].program), auth=False)
-        return of_program(workload.population.group(number).program)
+            group = scenario.topology[0]
+            return replace(of_program(group.protocol, group.program), auth=False)
+        group = workload.population.group(number)
+        return of_program(group.protocol, group.program)
 
     return of_number

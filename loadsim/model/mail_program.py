@@ -28,8 +28,9 @@ from loadsim.model.message_tag import HEADER
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
 """The kinds of sessions: one from log-on to log-off, or one per view (a task, or a look for new mail)."""
 
-SEQUENTIAL, PIPELINING = SUBMISSIONS = ("sequential", "pipelining")
-"""The ways to submit: one command at a time, as most mail programs do, or all of a message's commands together."""
+SEQUENTIAL, PIPELINING, AIOSMTPLIB = SUBMISSIONS = ("sequential", "pipelining", "aiosmtplib")
+"""The ways to submit: one command at a time, as most mail programs do; all of a message's commands together; or one at
+a time through the library aiosmtplib."""
 
 MOST_CONNECTIONS = 20
 """The most simultaneous connections of a mail program. Dovecot allows 10 per user (`mail_max_userip_connections`)."""
@@ -251,6 +252,11 @@ class MailProgram:
 
 OUTLOOK_LIKE = MailProgram(name="outlook-like")
 """The default program."""
+
+
+def default_submission(protocol: str, program: MailProgram) -> str:
+    """Return the way to submit with this driver and program: `aioimaplib` is completed by the other library."""
+    return AIOSMTPLIB if protocol == "aioimaplib" else program.submission
 
 
 def program_names(programs: Sequence[MailProgram]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
-from loadsim.model.mail_program import PER_VIEW, PIPELINING, driver_name
+from loadsim.model.mail_program import PER_VIEW, driver_name
 from loadsim.model.ports import ALL_TASKS, Account, CopiedMailbox, Endpoint, Observer, Services, Session, Submission
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.smtp.submission import SmtpSubmission
@@ -58,5 +58,5 @@ class MailDriver:
         return smtp, TlsContexts(smtp)
 
     def _submission(self, smtp: Endpoint, tls: TlsContexts, account: Account, observer: Observer) -> Submission:
-        context, pipelines = tls.of(account), self._services.submission == PIPELINING
-        return SmtpSubmission(smtp, account, observer, self._services.command_limit_s, context, pipelines)
+        limit_s, way = self._services.command_limit_s, self._services.submission
+        return SmtpSubmission(smtp, account, observer, limit_s, tls.of(account), way)

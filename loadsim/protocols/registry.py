@@ -48,7 +48,7 @@ def open_drivers(workload: Workload, contents: Contents, services: Services) -> 
     return {
         name: open_driver(
             group.protocol,
-            scenario.with_program(services, group.program, group.companions),
+            scenario.with_program(services, group.protocol, group.program, group.companions),
             **(own if group.protocol == IN_THE_ENGINE else {}),
         )
         for name, group in sorted(groups.items())
@@ -64,7 +64,7 @@ def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[D
     """Return new drivers for each group's companions that only watch, if any, by `Group.driver_name`."""
     return {
         group.driver_name: tuple(
-            open_driver(group.protocol, scenario.with_program(services, program))
+            open_driver(group.protocol, scenario.with_program(services, group.protocol, program))
             for program in group.companions
             if program.calls is None
         )
@@ -77,7 +77,7 @@ def open_assistants(scenario: Scenario, services: Services) -> dict[str, dict[st
     """Return new drivers for each group's assistants, if any, by `Group.driver_name` and the kind of their calls."""
     return {
         group.driver_name: {
-            kind: open_driver(group.protocol, scenario.with_program(services, program))
+            kind: open_driver(group.protocol, scenario.with_program(services, group.protocol, program))
             for kind, program in group.assistants.items()
         }
         for group in scenario.topology
@@ -145,7 +145,7 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
         if name == IN_THE_ENGINE:
             continue
         if name not in drivers:
-            drivers[name] = open_driver(name, scenario.with_program(services, OUTLOOK_LIKE))
+            drivers[name] = open_driver(name, scenario.with_program(services, name, OUTLOOK_LIKE))
             if not hasattr(drivers[name], "supported_tasks"):
                 raise ConfigError(f"protocol {name}: expected a driver with supported_tasks, found one without")
             if index == 0 and scenario.outside and not hasattr(drivers[name], "outside"):

@@ -206,7 +206,8 @@ async def _connections(
     scenario = population.scenario
     account = scenario.account(user)
     programs = [group.program] * group.program.connections + [*group.companions]
-    drivers = [open_driver(group.protocol, scenario.with_program(services, program)) for program in programs]
+    each = (scenario.with_program(services, group.protocol, program) for program in programs)
+    drivers = [open_driver(group.protocol, services_of) for services_of in each]
     mailboxes = [driver.session(account, NullObserver()).mailbox for driver in drivers]
     failures: list[TaskFailed] = []
     try:

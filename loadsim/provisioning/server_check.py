@@ -228,7 +228,9 @@ async def _do_tasks(check: Check) -> None:
     scenario, preparing = check.workload.scenario, preparing_driver(check.services)
     groups = {user: check.workload.population.group(user) for user in check.users}
     drivers = {preparing: open_driver(preparing, check.services)} | {
-        group.driver_name: open_driver(group.protocol, scenario.with_program(check.services, group.program))
+        group.driver_name: open_driver(
+            group.protocol, scenario.with_program(check.services, group.protocol, group.program)
+        )
         for group in groups.values()
     }
     folders = {place.account.number: place.folder for place in check.places}

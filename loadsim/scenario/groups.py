@@ -10,9 +10,11 @@ from typing import Literal
 from loadsim.documents.schema import with_nearest
 from loadsim.documents.typed import show
 from loadsim.documents.yaml_reader import Origin, Problems, as_absolute, expected_file, known, locate
-from loadsim.model.mail_program import Calls, MailProgram, driver_name, load_program
+from loadsim.model.mail_program import AIOSMTPLIB, Calls, MailProgram, default_submission, driver_name, load_program
 from loadsim.model.terms import FIRST_SYNC
+from loadsim.scenario.accounts import AccountsSection
 from loadsim.scenario.criteria import planned_tasks
+from loadsim.scenario.log_on import AIOSMTPLIB_METHODS
 from loadsim.scenario.profile import AnyProfile, Profile, SenderProfile, load_any_profile
 from loadsim.scenario.run_times import seconds
 from loadsim.scenario.sections import Client, GroupSection, ListsSection
@@ -64,6 +66,11 @@ class Group:
     @property
     def writes_drafts(self) -> bool:
         return any(calls.reads and calls.draft for calls in self.calls.values())
+
+    @property
+    def submission(self) -> str:
+        """The way to submit, unless the scenario states one."""
+        return default_submission(self.protocol, self.program)
 
     @property
     def driver_name(self) -> str:
@@ -154,9 +161,29 @@ def check_programs(topology: Sequence[Group], origin: Origin) -> None:
 
 
 def with_submission(client: Client, topology: Sequence[Group]) -> Client:
-    """Let the programs decide how to submit, unless the scenario states it or the programs differ."""
-    ways = {group.program.submission for group in topology}
+    """Let the drivers and programs decide how to submit, unless the scenario states it or they differ."""
+    ways = {group.submission for group in topology}
     return client if client.submission or len(ways) > 1 else replace(client, submission=ways.pop())
+
+
+def check_library(
+    client: Client,
+    topology: Sequence[Group],
+    server: Server | Literal["embedded"],
+    accounts: AccountsSection | None,
+    origin: Origin,
+) -> None:
+    """Check that aiosmtplib, if it submits for users, can log on as the scenario states."""
+    smtp = server.smtp if isinstance(server, Server) else None
+    if smtp is None or not smtp.auth or AIOSMTPLIB not in {client.submission or group.submission for group in topology}:
+        return
+    or_other = "or another client.submission than aiosmtplib"
+    for method in smtp.methods:
+        if method not in AIOSMTPLIB_METHODS:
+            expected = f"methods of {', '.join(AIOSMTPLIB_METHODS)}, {or_other}"
+            raise origin.error_saying(("server", "smtp", "auth"), expected, method)
+    if accounts is not None and accounts.master is not None and accounts.master_separator is None:
+        raise origin.error_saying(("accounts", "master"), f"a master_separator, {or_other}", "none")
 
 
 def with_connection(server: Server | Literal["embedded"], topology: Sequence[Group]) -> Server | Literal["embedded"]:

@@ -21,6 +21,9 @@ LOGIN_COMMAND = "login-command"
 METHODS = ("external", *TOKEN_METHODS, *SCRAM_METHODS, "plain", "login", LOGIN_COMMAND, "cram-md5")
 """All log-on methods by their names in a scenario: SASL mechanisms in lower case, and `login-command`."""
 
+AIOSMTPLIB_METHODS = ("cram-md5", "plain", "login", "xoauth2")
+"""The methods of the library aiosmtplib, none of which sends an authorisation identity."""
+
 CONNECTION_METHODS = ("ntlm", "negotiate")
 """HTTP methods that log on a connection rather than each request."""
 

@@ -17,7 +17,7 @@ from loadsim.documents.yaml_reader import Origin, Problems, located, override, p
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import length
-from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, default_submission, program_names
 from loadsim.model.message_tag import OUTSIDE_DOMAIN
 from loadsim.model.ports import Account, FolderSettings, Services
 from loadsim.model.terms import INJECT, MOST_USERS, STRESS, UNSCORED, OutageCause
@@ -35,6 +35,7 @@ from loadsim.scenario.document import EMBEDDED, ScenarioDocument
 from loadsim.scenario.groups import (
     Group,
     SenderGroup,
+    check_library,
     check_profiles,
     check_programs,
     read_group,
@@ -129,8 +130,8 @@ class Scenario:
 
     @property
     def submission(self) -> str:
-        """The ways in which users submit: the scenario's, or their mail programs'."""
-        return self.client.submission or ", ".join(sorted({group.program.submission for group in self.topology}))
+        """The ways in which users submit: the scenario's, or their drivers' and mail programs'."""
+        return self.client.submission or ", ".join(sorted({group.submission for group in self.topology}))
 
     @property
     def programs(self) -> str | None:
@@ -160,9 +161,9 @@ class Scenario:
         return replace(self.client.using(services), folders=self.folders)
 
     def with_program(
-        self, services: Services, program: MailProgram, companions: tuple[MailProgram, ...] = ()
+        self, services: Services, protocol: str, program: MailProgram, companions: tuple[MailProgram, ...] = ()
     ) -> Services:
-        """Return services for users of a program, whose settings the scenario overrides.
+        """Return services for users of a driver and a program, whose settings the scenario overrides.
 
         `companions` are the users' other programs, which complete the driver's name in results.
         """
@@ -170,7 +171,7 @@ class Scenario:
         return replace(
             services,
             smtp=None if smtp is None else replace(smtp, connection=self._smtp_connection or program.connection),
-            submission=self.client.submission or program.submission,
+            submission=self.client.submission or default_submission(protocol, program),
             program=program,
             companions=companions,
         )
@@ -381,6 +382,8 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
             raise origin.error(("domain",), "a domain other than that of outside senders", document.domain)
     with problems:
         check_programs(topology, origin)
+    with problems:
+        check_library(document.client, topology, server, document.accounts, origin)
     _check_weights(document.weights, topology, origin, problems)
     with problems:
         mailbox = _mailbox(document.mailbox, users, topology, origin)

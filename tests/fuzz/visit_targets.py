@@ -318,14 +318,14 @@ class _Submission:
         ]
 
 
-def sending(pipelines: bool, connection: str, forgiven: type[Exception] = TaskFailed) -> Callable[[bytes], None]:
+def sending(way: str, connection: str, forgiven: type[Exception] = TaskFailed) -> Callable[[bytes], None]:
     endpoint = Endpoint("mail.test", 25, connection=connection)
 
     def send(data: bytes) -> None:
         server = _Submission(data)
 
         async def main(loop: Loop) -> None:
-            submission = SmtpSubmission(endpoint, ACCOUNT, Observer(), LIMIT_S, None, pipelines)
+            submission = SmtpSubmission(endpoint, ACCOUNT, Observer(), LIMIT_S, None, way)
             for recipients in (["a@sim.test"], ["a@sim.test", "b@sim.test"], ["c@sim.test"]):
                 before = len(server.messages())
                 with forgiving(forgiven):

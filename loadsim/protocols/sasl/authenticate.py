@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
@@ -41,22 +42,36 @@ Perform = Callable[[Exchange | None], Awaitable[None]]
 async def log_on(
     service: str, endpoint: Endpoint, account: Account, offer: Offer, refusal: str, perform: Perform
 ) -> str:
+    """Log on as `log_on_by` does, with loadsim's own messages."""
+    attempt = partial(_log_on_by, endpoint, account, perform)
+    return await log_on_by(service, endpoint, account, offer, refusal, attempt)
+
+
+async def log_on_by(
+    service: str,
+    endpoint: Endpoint,
+    account: Account,
+    offer: Offer,
+    refusal: str,
+    attempt: Callable[[str], Awaitable[None]],
+) -> str:
     """Log on to a service (IMAP or SMTP) with the method that `choice` picks, and return that method.
 
-    Raises `ServerRefused`, of the kind `refusal` if there is no method. If two were tried, the error names both.
+    `attempt` logs on with a method. Raises `ServerRefused`, of the kind `refusal` if there is no method. If two were
+    tried, the error names both.
     """
     method = choice.chosen(endpoint, account, offer)
     if method is None:
         raise ServerRefused(refusal, choice.missing(endpoint, account, offer))
     try:
-        await _log_on_by(method, endpoint, account, perform)
+        await attempt(method)
     except ServerRefused as first:
         denied = _DENIED.fullmatch(first.kind) and type(first) is ServerRefused
         other = choice.second(endpoint, account, offer, method) if denied else None
         if other is None:
             raise
         try:
-            await _log_on_by(other, endpoint, account, perform)
+            await attempt(other)
         except TaskFailed as again:
             choice.tried_second(endpoint, account, succeeded=False)
             if isinstance(again, ServerRefused):
@@ -70,7 +85,7 @@ async def log_on(
     return method
 
 
-async def _log_on_by(method: str, endpoint: Endpoint, account: Account, perform: Perform) -> None:
+async def _log_on_by(endpoint: Endpoint, account: Account, perform: Perform, method: str) -> None:
     """Log on with a method. A refusal names it, with the reasons that the exchange and the token give."""
     if method == LOGIN_COMMAND:
         await perform(None)

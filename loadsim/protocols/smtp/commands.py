@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from loadsim.errors import ServerRefused
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.sasl.authenticate import Dialogue
 from loadsim.protocols.sasl.choice import Offer
@@ -66,6 +67,10 @@ LONGEST_LINE_BYTES = 512
 def dialogue_of(exchange: Exchange) -> Dialogue:
     """Return an exchange's dialogue, in which a long initial response, such as a token, waits for the server."""
     return Dialogue(exchange, LONGEST_LINE_BYTES - len(f"AUTH {exchange.mechanism} \r\n"))
+
+
+def no_starttls() -> ServerRefused:
+    return ServerRefused("no STARTTLS", "the server does not offer it")
 
 
 def auth(words: Sequence[bytes]) -> SmtpCommand:

@@ -17,7 +17,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import cast
+from typing import Protocol, cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
@@ -36,6 +36,13 @@ QUIT_LIMIT_S = 10.0
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 """The extensions before EHLO."""
+
+
+class Closing(Protocol):
+    """A connection that has a socket."""
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is closed. After QUIT, this is a wait for the server, and reported."""
 
 
 @dataclass(slots=True)
@@ -61,7 +68,7 @@ class SmtpConnection(asyncio.Protocol):
     account: Account
     observer: Observer
     limit_s: float
-    open_connections: list[SmtpConnection]
+    open_connections: list[Closing]
     failure: TaskFailed | None = field(default=None, init=False)
     offered: Mapping[str, str] = field(default_factory=lambda: NOTHING, init=False)
     succeeded: int = field(default=0, init=False)
@@ -165,7 +172,6 @@ class SmtpConnection(asyncio.Protocol):
         self._fail(ServerLost("closed"))
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is closed. After QUIT, this is a wait for the server, and reported."""
         if self in self.open_connections:
             since_ns = self.observer.now()
             self._closed = self._closed or self._loop.create_future()

@@ -1,27 +1,67 @@
-"""SMTP submission (RFC 5321, RFC 6409): one command at a time, or sender, recipients and DATA together (RFC 2920)."""
+"""SMTP submission (RFC 5321, RFC 6409): when users connect, keep a connection, and leave."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Protocol
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
+from loadsim.model.mail_program import AIOSMTPLIB, PIPELINING
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.model.provisioning_ports import ServerOffer
-from loadsim.protocols.sasl import authenticate as sasl
-from loadsim.protocols.sasl.exchange import Exchange
-from loadsim.protocols.smtp import commands
-from loadsim.protocols.smtp.connection import SmtpConnection
+from loadsim.protocols.smtp.connection import Closing, SmtpConnection
+from loadsim.protocols.smtp.session import OwnSession
+
+
+class SmtpSession(Protocol):
+    """One connection, for one message at a time. Methods raise `TaskFailed`."""
+
+    @property
+    def is_usable(self) -> bool:
+        """False before the connection is made, and after its end."""
+        ...
+
+    @property
+    def succeeded(self) -> int:
+        """The number of successful commands."""
+        ...
+
+    @property
+    def offered(self) -> Mapping[str, str]:
+        """The extensions of the last EHLO, by keyword."""
+        ...
+
+    @property
+    def method(self) -> str:
+        """The log-on method that was used; "" if users do not log on."""
+        ...
+
+    async def open(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
+        """Connect, secure and authenticate as the endpoint requires."""
+
+    async def transact(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        """Send one message. After `ServerRefused`, no recipient gets it."""
+
+    async def ask(self, sender: str, recipient: str) -> None:
+        """MAIL, RCPT and RSET, one at a time."""
+
+    async def reset(self) -> None:
+        """End a refused transaction."""
+
+    def leave(self) -> None:
+        """Send QUIT, and close in the background."""
+
+    def abort(self) -> None:
+        """Close at once."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class SmtpSubmission:
     """Sends one user's messages, one at a time; implements `Probing`, which includes `ports.Submission`.
 
-    With `pipelines`, a server that offers PIPELINING gets a message's commands in one packet, so the times of all start
-    together.
+    `way` is one of `SUBMISSIONS`.
 
     With `connection: per-message` each message has its own connection. Its QUIT runs concurrently with the user's next
     tasks, for at most `QUIT_LIMIT_S`; `close` waits for it, so that no socket outlives the user.
@@ -36,10 +76,9 @@ class SmtpSubmission:
     observer: Observer
     limit_s: float  # of each command
     tls_context: ssl.SSLContext | None  # shared: making one is slow
-    pipelines: bool
-    _kept: SmtpConnection | None = field(default=None, init=False)  # set only between two messages
-    _open: list[SmtpConnection] = field(default_factory=list, init=False)
-    _method: str = field(default="", init=False)  # the log-on method that was used last
+    way: str
+    _kept: SmtpSession | None = field(default=None, init=False)  # set only between two messages
+    _open: list[Closing] = field(default_factory=list, init=False)
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Submit one message (RFC 5322, CRLF), and wait until it is accepted for all recipients.
@@ -48,12 +87,12 @@ class SmtpSubmission:
         ends the transaction: no recipient gets the message.
         """
         kept, self._kept = self._kept, None
-        if kept is not None and kept.failure is None:
+        if kept is not None and kept.is_usable:
             succeeded = kept.succeeded
             try:
                 await self._transact(kept, sender, recipients, message)
             except (ServerLost, ServerRefused):
-                if kept.failure is None or kept.succeeded > succeeded:
+                if kept.is_usable or kept.succeeded > succeeded:
                     raise  # without success, the connection had ended before this message
             else:
                 return
@@ -69,16 +108,15 @@ class SmtpSubmission:
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
         """MAIL, RCPT and RSET, one at a time, on a separate connection, then QUIT; see `Probing`."""
         try:
-            connection = await self._connect()
+            session = await self._connect()
             try:
-                for command in (commands.mail(sender, b"", {}), commands.rcpt(recipient), commands.RESET):
-                    await connection.send(command)
+                await session.ask(sender, recipient)
             finally:
-                connection.leave()
+                session.leave()
         finally:
             await self.close()
-        features = (f"{name} {parameters}".strip() for name, parameters in connection.offered.items())
-        return ServerOffer(frozenset(features), self._method)
+        features = (f"{name} {parameters}".strip() for name, parameters in session.offered.items())
+        return ServerOffer(frozenset(features), session.method)
 
     async def close(self) -> None:
         """QUIT a kept connection, and wait until it and those of earlier messages are closed."""
@@ -88,71 +126,48 @@ class SmtpSubmission:
         for connection in list(self._open):
             await connection.wait_closed()
 
-    async def _transact(
-        self, connection: SmtpConnection, sender: str, recipients: Sequence[str], message: bytes
-    ) -> None:
-        """Send one message, in one packet (RFC 2920 section 3.1) or one command at a time; then QUIT unless kept."""
-        pieces = commands.wire_format(message)
-        steps = [commands.mail(sender, message, connection.offered), *map(commands.rcpt, recipients), commands.DATA]
+    async def _transact(self, session: SmtpSession, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        """Send one message; then QUIT unless the connection is kept."""
         try:
-            if self.pipelines and "PIPELINING" in connection.offered:
-                await connection.send(*steps)
-            else:
-                for step in steps:
-                    await connection.send(step)
-            await connection.go_on(*pieces)
+            await session.transact(sender, recipients, message)
         except ServerRefused:
             if self.endpoint.connection != "kept":
-                connection.leave()
-            elif connection.failure is None:
-                await self._reset(connection)
+                session.leave()
+            elif session.is_usable:
+                await self._reset(session)
             raise
         if self.endpoint.connection == "kept":
-            self._kept = connection
+            self._kept = session
         else:
-            connection.leave()
+            session.leave()
 
-    async def _reset(self, connection: SmtpConnection) -> None:
+    async def _reset(self, session: SmtpSession) -> None:
         """End a refused transaction, so that the connection can serve the next message."""
         try:
-            await connection.send(commands.RESET)
+            await session.reset()
         except TaskFailed:
-            connection.abort()
+            session.abort()
         else:
-            self._kept = connection
+            self._kept = session
 
-    async def _connect(self) -> SmtpConnection:
-        """Return a connection, secured and authenticated as the endpoint requires. Sends QUIT after a refusal."""
-        endpoint, context = self.endpoint, self.tls_context
-        connection = SmtpConnection(self.account, self.observer, self.limit_s, self._open)
+    async def _connect(self) -> SmtpSession:
+        """Return a session, secured and authenticated as the endpoint requires. Sends QUIT after a refusal."""
+        session = self._new_session()
         try:
-            await connection.connect(endpoint, context)
-            await connection.send(commands.ehlo(connection.own_address))
-            if endpoint.tls == "starttls":
-                assert context is not None
-                if "STARTTLS" not in connection.offered:
-                    raise ServerRefused("no STARTTLS", "the server does not offer it")
-                await connection.start_tls(context, endpoint.tls_name)
-                await connection.send(commands.ehlo(connection.own_address))
-            connection.remember_tls()
-            offer = commands.offer_of(endpoint, connection.offered)
-            if offer is not None:
-                perform = partial(_authenticate, connection)
-                self._method = await sasl.log_on("SMTP", endpoint, self.account, offer, "no AUTH", perform)
+            await session.open(self.endpoint, self.tls_context)
         except ServerRefused:
-            connection.leave()
+            session.leave()
             raise
         except BaseException:
-            connection.abort()
+            session.abort()
             raise
-        return connection
+        return session
 
+    def _new_session(self) -> SmtpSession:
+        if self.way == AIOSMTPLIB:
+            # Importing it takes 30 ms, which other submissions need not wait for.
+            from loadsim.protocols.smtp.library import LibrarySession
 
-async def _authenticate(connection: SmtpConnection, exchange: Exchange | None) -> None:
-    """Send AUTH (RFC 4954), and respond to its challenges."""
-    assert exchange is not None, "LOGIN is a command of IMAP"
-    dialogue = commands.dialogue_of(exchange)
-    challenge = await connection.send(commands.auth(dialogue.words))
-    while challenge is not None:
-        challenge = await connection.go_on(await dialogue.response(challenge), b"\r\n")
-    dialogue.check_sent()
+            return LibrarySession(self.account, self.observer, self.limit_s, self._open)
+        connection = SmtpConnection(self.account, self.observer, self.limit_s, self._open)
+        return OwnSession(connection, self.way == PIPELINING)

@@ -501,7 +501,7 @@ def test_a_half_refused_task_misses_although_few_tasks_fail(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("mode", ["canonical", "stress"])
 def test_mail_from_outside_that_is_refused_misses_although_few_tasks_fail(tmp_path: Path, mode: str) -> None:
-    """All INJECTs are less than 1 % of all tasks. They have no weight, and senders keep to their plan in stress mode."""
+    """INJECTs are less than 1 % of all tasks, and have no weight; senders keep to their plan in stress mode, too."""
     reads = [done("READ", number, 10) for number in range(5000)]
     injects = [done("INJECT", number, 10, user=3, outcome="refused") for number in range(40)]
     summary = begun(tmp_path, "a.tlog", [*reads, *injects], mode=mode)

@@ -85,13 +85,13 @@ def test_a_program_gives_defaults_that_a_scenario_overrides(tmp_path: Path) -> N
     own = program(tmp_path, submission="pipelining", connection="kept")
     found = scenario(tmp_path, own, **REAL)
     assert found.client.submission == "pipelining"
-    services = found.with_program(found.using(NOWHERE), found.topology[0].program)
+    services = found.with_program(found.using(NOWHERE), "imap", found.topology[0].program)
     assert (services.submission, services.smtp.connection, services.program.name) == ("pipelining", "kept", "own")
 
     smtp = {**ENDPOINT, "connection": "per-message"}
     stated = {**REAL, "server": {"imap": ENDPOINT, "smtp": smtp}, "client": {"submission": "sequential"}}
     found = scenario(tmp_path, own, **stated)
-    services = found.with_program(found.using(NOWHERE), found.topology[0].program)
+    services = found.with_program(found.using(NOWHERE), "imap", found.topology[0].program)
     assert (services.submission, services.smtp.connection) == ("sequential", "per-message")
 
 
@@ -100,7 +100,7 @@ def test_programs_that_differ_keep_their_own_submission(tmp_path: Path) -> None:
     found = scenario(tmp_path, "outlook-like", program(tmp_path, submission="pipelining", connection="kept"), **REAL)
     assert found.client.submission is None
     assert found.submission == "pipelining, sequential"
-    each = [found.with_program(found.using(NOWHERE), group.program) for group in found.topology]
+    each = [found.with_program(found.using(NOWHERE), "imap", group.program) for group in found.topology]
     assert [(one.submission, one.smtp.connection) for one in each] == [
         ("sequential", "per-message"),
         ("pipelining", "kept"),

@@ -38,7 +38,7 @@ def run(loop: str, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def submission(target: Endpoint, observer: Observed | None = None, limit_s: float = LIMIT_S) -> SmtpSubmission:
-    return SmtpSubmission(target, ACCOUNT, observer or Observed(), limit_s, tls_context(target), pipelines=True)
+    return SmtpSubmission(target, ACCOUNT, observer or Observed(), limit_s, tls_context(target), "pipelining")
 
 
 async def expect(peer: Peer, packet: bytes) -> None:

@@ -1,4 +1,4 @@
-"""SMTP submission in both ways: against aiosmtpd, against Postfix, and against servers that misbehave."""
+"""SMTP submission in all ways: against aiosmtpd, against Postfix, and against servers that misbehave."""
 
 import asyncio
 import gc
@@ -25,6 +25,7 @@ from smtp_peers import (
 )
 
 from loadsim.errors import ServerLost, ServerRefused
+from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.protocols.tls import tls_context
@@ -34,14 +35,14 @@ __all__ = ["small_heap"]
 pytestmark = pytest.mark.usefixtures("small_heap")
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["sequential", "pipelining"])
-def pipelines(request: pytest.FixtureRequest) -> bool:
-    """True if the commands of a message are sent together; all servers offer it."""
-    return bool(request.param)
+@pytest.fixture(scope="module", params=SUBMISSIONS)
+def way(request: pytest.FixtureRequest) -> str:
+    """Each way to submit; all servers offer PIPELINING."""
+    return str(request.param)
 
 
-def submission_to(target: Endpoint, pipelines: bool, observer: Observed | None = None) -> SmtpSubmission:
-    return SmtpSubmission(target, ACCOUNT, observer or Observed(), LIMIT_S, tls_context(target), pipelines)
+def submission_to(target: Endpoint, way: str, observer: Observed | None = None) -> SmtpSubmission:
+    return SmtpSubmission(target, ACCOUNT, observer or Observed(), LIMIT_S, tls_context(target), way)
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +52,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSL
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([b".", b"..", b"", b".a", b"a.", b"* OK", b"\xc3\xa9"]), max_size=20))
-def test_any_lines_arrive_unchanged(pipelines: bool, lines: list[bytes]) -> None:
+def test_any_lines_arrive_unchanged(way: str, lines: list[bytes]) -> None:
     """The server gets exactly the lines of a body, 8-bit ones included."""
     message = b"Subject: any\r\n\r\n" + b"".join(line + b"\r\n" for line in lines)
 
     async def scenario() -> None:
         handler = Accepting()
         async with aiosmtpd(handler) as (port, _):
-            submission = submission_to(endpoint(port), pipelines)
+            submission = submission_to(endpoint(port), way)
             await submission.send("user1@sim.test", ["user2@sim.test"], message)
             await submission.close()
         assert [content for _, _, content in handler.delivered] == [message]
@@ -68,7 +69,7 @@ def test_any_lines_arrive_unchanged(pipelines: bool, lines: list[bytes]) -> None
     asyncio.run(scenario())
 
 
-async def test_counted_bytes_are_those_sent(pipelines: bool) -> None:
+async def test_counted_bytes_are_those_sent(way: str) -> None:
     """The observer's byte counts are what a server really sent and received, without QUIT."""
     taken = bytearray()
     replies = [
@@ -86,20 +87,20 @@ async def test_counted_bytes_are_those_sent(pipelines: bool) -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     observer = Observed()
     async with server:
-        submission = submission_to(endpoint(server.sockets[0].getsockname()[1]), pipelines, observer)
+        submission = submission_to(endpoint(server.sockets[0].getsockname()[1]), way, observer)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
     assert sum(sent for _, _, sent, _ in observer.commands) == len(taken) - len(b"QUIT\r\n")
     assert sum(received for *_, received in observer.commands) == sum(map(len, replies))
 
 
-def test_per_message_connections_are_closed_and_kept_ones_reused(pipelines: bool) -> None:
+def test_per_message_connections_are_closed_and_kept_ones_reused(way: str) -> None:
     """Three messages take three connections, or one; after `close` the server has none open."""
 
     async def scenario(connection: str, expected: int) -> None:
         handler = Accepting()
         async with aiosmtpd(handler) as (port, connections):
-            submission = submission_to(endpoint(port, connection), pipelines)
+            submission = submission_to(endpoint(port, connection), way)
             for _ in range(3):
                 await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
             await submission.close()
@@ -111,7 +112,7 @@ def test_per_message_connections_are_closed_and_kept_ones_reused(pipelines: bool
     asyncio.run(scenario("kept", 1))
 
 
-async def test_a_cancelled_send_leaves_no_connection(pipelines: bool) -> None:
+async def test_a_cancelled_send_leaves_no_connection(way: str) -> None:
     """The engine's time limit for a task cancels `send`: the connection goes with it."""
     handler = Accepting()
     stuck = asyncio.Event()
@@ -123,7 +124,7 @@ async def test_a_cancelled_send_leaves_no_connection(pipelines: bool) -> None:
 
     handler.handle_DATA = hang  # type: ignore[method-assign, assignment]
     async with aiosmtpd(handler) as (port, _):
-        submission = submission_to(endpoint(port, "kept"), pipelines)
+        submission = submission_to(endpoint(port, "kept"), way)
         sending = asyncio.create_task(submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE))
         await stuck.wait()
         sending.cancel()
@@ -133,11 +134,11 @@ async def test_a_cancelled_send_leaves_no_connection(pipelines: bool) -> None:
             await handler.gone.wait()
 
 
-async def test_a_kept_connection_closed_by_the_server_is_replaced(pipelines: bool) -> None:
+async def test_a_kept_connection_closed_by_the_server_is_replaced(way: str) -> None:
     """Between two messages the server may close without a word: the second goes over a new connection."""
     handler = Accepting()
     async with aiosmtpd(handler) as (port, connections):
-        submission = submission_to(endpoint(port, "kept"), pipelines)
+        submission = submission_to(endpoint(port, "kept"), way)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         for transport in connections:
             transport.close()
@@ -147,10 +148,10 @@ async def test_a_kept_connection_closed_by_the_server_is_replaced(pipelines: boo
     assert [to for _, to, _ in handler.delivered] == [["user2@sim.test"], ["user3@sim.test"]]
 
 
-async def test_a_kept_connection_ended_by_421_is_replaced_once(pipelines: bool) -> None:
+async def test_a_kept_connection_ended_by_421_is_replaced_once(way: str) -> None:
     handler, observer = Accepting(), Observed()
     async with aiosmtpd(handler) as (port, _):
-        submission = submission_to(endpoint(port, "kept"), pipelines, observer)
+        submission = submission_to(endpoint(port, "kept"), way, observer)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         handler.refuse["user1@sim.test"] = "421 4.7.0 too many messages on this connection"
         with pytest.raises(ServerRefused) as refusal:
@@ -163,30 +164,30 @@ async def test_a_kept_connection_ended_by_421_is_replaced_once(pipelines: bool) 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("excluded", [[], ["PLAIN"]])
-async def test_users_authenticate_where_auth_is_offered(pipelines: bool, excluded: list[str]) -> None:
+async def test_users_authenticate_where_auth_is_offered(way: str, excluded: list[str]) -> None:
     """A server that requires AUTH (PLAIN, or LOGIN when it has no other) takes the message."""
     handler, observer = Accepting(), Observed()
     options = {"authenticator": authenticator, "auth_required": True, "auth_require_tls": False}
     async with aiosmtpd(handler, auth_exclude_mechanism=excluded, **options) as (port, _):
-        submission = submission_to(endpoint(port), pipelines, observer)
+        submission = submission_to(endpoint(port), way, observer)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
     assert len(handler.delivered) == 1
     assert observer.names == ["CONNECT", "EHLO", "AUTH", "MAIL", "RCPT", "DATA", "QUIT"]
 
 
-async def test_without_auth_in_the_endpoint_users_do_not_authenticate(pipelines: bool) -> None:
+async def test_without_auth_in_the_endpoint_users_do_not_authenticate(way: str) -> None:
     """`auth: false` sends without authentication although it is offered."""
     handler, observer = Accepting(), Observed()
     async with aiosmtpd(handler, authenticator=authenticator, auth_require_tls=False) as (port, _):
         target = Endpoint("127.0.0.1", port, auth=False)
-        submission = submission_to(target, pipelines, observer)
+        submission = submission_to(target, way, observer)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
     assert "AUTH" not in observer.names
 
 
-async def test_a_password_that_the_server_echoes_is_masked(pipelines: bool) -> None:
+async def test_a_password_that_the_server_echoes_is_masked(way: str) -> None:
     """No refusal shows the password or its Base64 forms, with any words of the server."""
     plain, password = b64encode(f"\0user1\0{PASSWORD}".encode()), PASSWORD.encode()
 
@@ -201,7 +202,7 @@ async def test_a_password_that_the_server_echoes_is_masked(pipelines: bool) -> N
         await peer.end()
 
     async with playing(script) as target:
-        submission = submission_to(target, pipelines)
+        submission = submission_to(target, way)
         with pytest.raises(ServerRefused) as refusal:
             await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
@@ -211,7 +212,7 @@ async def test_a_password_that_the_server_echoes_is_masked(pipelines: bool) -> N
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
-async def test_mail_is_sent_over_tls(pipelines: bool, certificate: tuple[Path, ssl.SSLContext], tls: str) -> None:
+async def test_mail_is_sent_over_tls(way: str, certificate: tuple[Path, ssl.SSLContext], tls: str) -> None:
     handler, observer = Accepting(), Observed()
     ca_file, context = certificate
     options: dict[str, object] = {"authenticator": authenticator, "auth_required": True}
@@ -221,7 +222,7 @@ async def test_mail_is_sent_over_tls(pipelines: bool, certificate: tuple[Path, s
         options |= {"auth_require_tls": False}
     async with aiosmtpd(handler, context if tls == "implicit" else None, **options) as (port, _):
         target = endpoint(port, tls=tls, ca_file=str(ca_file))
-        submission = submission_to(target, pipelines, observer)
+        submission = submission_to(target, way, observer)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
     assert [content for _, _, content in handler.delivered] == [MESSAGE]
@@ -232,7 +233,7 @@ async def test_mail_is_sent_over_tls(pipelines: bool, certificate: tuple[Path, s
 
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
 async def test_an_untrusted_certificate_is_refused(
-    pipelines: bool, certificate: tuple[Path, ssl.SSLContext], tls: str
+    way: str, certificate: tuple[Path, ssl.SSLContext], tls: str
 ) -> None:
     """Without its authority the server's certificate is refused, and nothing is sent."""
     handler = Accepting()
@@ -241,7 +242,7 @@ async def test_an_untrusted_certificate_is_refused(
     implicit = context if tls == "implicit" else None
     starttls = {} if implicit else {"tls_context": context}
     async with aiosmtpd(handler, implicit, **starttls) as (port, _):
-        submission = submission_to(endpoint(port, tls=tls), pipelines)
+        submission = submission_to(endpoint(port, tls=tls), way)
         with pytest.raises(ServerLost, match="TLS certificate: self-signed certificate"):
             await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
