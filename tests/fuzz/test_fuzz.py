@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from loadsim.errors import ConfigError
+from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.protocols.aioimaplib import open_driver as open_library
 from loadsim.protocols.imap import open_driver as open_own
 from loadsim.protocols.imap.wire import ImapWire
@@ -139,9 +140,9 @@ def test_no_call_fails_without_a_hostile_answer() -> None:
     """Without a hostile answer, no call of any driver fails."""
     for open_driver in (open_own, open_library):
         visiting(open_driver, Unforgiven)(b"39")
-    for pipelines in (True, False):
+    for way in SUBMISSIONS:
         for connection in ("kept", "per-message"):
-            sending(pipelines, connection, Unforgiven)(b"39")
+            sending(way, connection, Unforgiven)(b"39")
 
 
 class Unforgiven(Exception):

@@ -12,6 +12,7 @@ from typing import Any
 from zlib import crc32
 
 from loadsim.errors import GeneratorFailed, TaskFailed
+from loadsim.model.mail_program import AIOSMTPLIB, PIPELINING, SEQUENTIAL
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, Services
 from loadsim.protocols.aioimaplib import open_driver as open_library
 from loadsim.protocols.imap import open_driver as open_own
@@ -331,7 +332,7 @@ def sending(way: str, connection: str, forgiven: type[Exception] = TaskFailed) -
                 with forgiving(forgiven):
                     await call(loop, submission.send("user1@sim.test", recipients, MESSAGE))
                     answers = server.messages()[before:]
-                    if not any(map(_ACCEPTS.search, answers)):
+                    if way != AIOSMTPLIB and not any(map(_ACCEPTS.search, answers)):
                         raise NotAccepted(f"behind the final dot: {answers!r:.200}")
             with forgiving(forgiven):
                 await call(loop, submission.close())
@@ -361,8 +362,10 @@ SEND_WORDS = (*SMTP_WORDS, b"%s", MARK, b"250 ok\r\n", b"354 x\r\n", b"503 x\r\n
 TARGETS = (
     Target("imap-visit", mutated(_visits(), VISIT_WORDS), visiting(open_own), share=3),
     Target("aioimaplib-visit", mutated(_visits(), VISIT_WORDS), visiting(open_library), share=1),
-    Target("smtp-pipelining", mutated(sendings(), SEND_WORDS), sending(True, "kept")),
-    Target("smtp-pipelining-each", mutated(sendings(), SEND_WORDS), sending(True, "per-message")),
-    Target("smtp-sequential", mutated(sendings(), SEND_WORDS), sending(False, "kept")),
-    Target("smtp-sequential-each", mutated(sendings(), SEND_WORDS), sending(False, "per-message")),
+    Target("smtp-pipelining", mutated(sendings(), SEND_WORDS), sending(PIPELINING, "kept")),
+    Target("smtp-pipelining-each", mutated(sendings(), SEND_WORDS), sending(PIPELINING, "per-message")),
+    Target("smtp-sequential", mutated(sendings(), SEND_WORDS), sending(SEQUENTIAL, "kept")),
+    Target("smtp-sequential-each", mutated(sendings(), SEND_WORDS), sending(SEQUENTIAL, "per-message")),
+    Target("aiosmtplib", mutated(sendings(), SEND_WORDS), sending(AIOSMTPLIB, "kept")),
+    Target("aiosmtplib-each", mutated(sendings(), SEND_WORDS), sending(AIOSMTPLIB, "per-message")),
 )

@@ -52,6 +52,7 @@ class Fault:
     `hides` are capabilities that the server does not offer then. `tls` has the client use STARTTLS. `lies` says that
     the server claims to have taken mail that it drops. Unless it `heals` in time, it strikes to the end of the run, but
     `most` times. `connection` is the scenario's, for SMTP. The drivers `unasked` never ask for what it alters.
+    Those that it `deceives` count messages as accepted that the server has not taken.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Fault:
     most: int = 1000
     connection: str = "kept"
     unasked: tuple[str, ...] = ()
+    deceives: tuple[str, ...] = ()
 
     def concerns(self, driver: str) -> bool:
         """Return False if the driver never asks for what this alters."""

@@ -104,6 +104,7 @@ class Outcome:
     events: str = ""
     memory_mib: int = 0
     noise: list[str] = field(default_factory=list)
+    deceived: bool = False
 
     def recorded(self) -> dict[str, set[str]]:
         """Kinds of failure of the victims' tasks, by outcome."""
@@ -121,7 +122,8 @@ class Outcome:
         """Return the cell of the table: each outcome with its kinds."""
         kinds = self.recorded()
         cells = (f"{name}: {', '.join(sorted(filter(None, kinds[name])))}".rstrip(": ") for name in sorted(kinds))
-        return "; ".join(cells).replace("|", "\\|") or "nothing"
+        deceived = ["accepted, but not taken"] if self.deceived and self.accepted - self.took else []
+        return "; ".join([*cells, *deceived]).replace("|", "\\|") or "nothing"
 
     def problems(self, fault: Fault | None) -> list[str]:
         found = list(self.noise)
@@ -143,7 +145,9 @@ class Outcome:
                 found.append(f"{task['task']} of user {task['user']}: {outcome} {task['error']}")
             elif task["user"] not in VICTIMS and outcome != "ok":
                 found.append(f"bystander {task['user']}: {task['task']} {outcome} {task['error']}")
-        if fault is None or not fault.lies:
+        if self.deceived and self.accepted <= self.took:
+            found.append("no message was counted as accepted that the server has not taken")
+        elif not self.deceived and (fault is None or not fault.lies):
             found += [f"accepted, but the server has not taken it: {key}" for key in sorted(self.accepted - self.took)]
         unaccounted = len(self.accepted - self.seen) - self.undelivered
         if unaccounted:
@@ -247,6 +251,7 @@ def play(
 ) -> Outcome:
     """Run a day with this fault between the victims and IMAP (or else SMTP)."""
     outcome = Outcome(fault.name if fault else "none")
+    outcome.deceived = fault is not None and submission in fault.deceives
     scenario = _scenario(seed)
     workload = Workload(scenario)
     accounts = [scenario.account(number) for number in range(1, USERS + 1)]

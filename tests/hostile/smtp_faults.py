@@ -5,6 +5,8 @@ a driver that counts it as accepted is found out.
 """
 
 # ruff: noqa: E501 - a fault is a line of a table
+from loadsim.model.mail_program import AIOSMTPLIB
+
 from .acts import Act, Fault, Strike, ahead, behind, closes, cuts, drops, edits, floods, hangs, resets, says, trickles
 from .imap_faults import GARBAGE, handshake
 
@@ -70,7 +72,7 @@ SMTP_FAULTS = (
     _fault("DATA hangs", "never answers DATA", "DATA", hangs()),
     _fault("DATA 250", "answers DATA with 250", "DATA", says(b"250 fine\r\n")),
     _fault("DATA 000", "answers DATA with code 000", "DATA", says(b"000 go on\r\n")),
-    Fault("DATA surplus", "sends 354 and 250 to DATA, and refuses the message", (Strike("DATA", behind(b"250 fine\r\n")), REFUSED)),
+    Fault("DATA surplus", "sends 354 and 250 to DATA, and refuses the message", (Strike("DATA", behind(b"250 fine\r\n")), REFUSED), deceives=(AIOSMTPLIB,)),
     Fault("DATA 354 twice", "sends 354 twice, and refuses the message", (Strike("DATA", behind(b"354 go on\r\n")), REFUSED)),
     # --- the end of a message, which the server never gets ---
     _end("end closed", "closes at the end of the message", closes()),
@@ -83,7 +85,7 @@ SMTP_FAULTS = (
     _end("end 554", "refuses the message", says(b"554 5.7.1 no\r\n")),
     _end("end 000", "answers with code 000", says(b"000 fine\r\n")),
     _end("end 25", "answers with code 25", says(b"25 fine\r\n")),
-    _end("end 2500", "answers with code 2500", says(b"2500 fine\r\n")),
+    _end("end 2500", "answers with code 2500", says(b"2500 fine\r\n"), deceives=(AIOSMTPLIB,)),
     _end("end 150", "answers with code 150", says(b"150 wait\r\n")),
     _end("end 354", "answers with 354 again", says(b"354 go on\r\n")),
     _end("end garbage", "answers with all byte values", says(GARBAGE + b"\r\n")),

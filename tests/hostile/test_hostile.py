@@ -29,7 +29,8 @@ def _runs() -> list[object]:
 
 
 @pytest.mark.parametrize(
-    ("driver", "submission"), [("imap", "sequential"), pytest.param("aioimaplib", "pipelining", marks=NIGHTLY)]
+    ("driver", "submission"),
+    [("imap", "sequential"), ("aioimaplib", "aiosmtplib"), pytest.param("imap", "pipelining", marks=NIGHTLY)],
 )
 def test_without_a_fault_all_tasks_are_ok(driver: str, submission: str) -> None:
     """The man in the middle alone changes nothing, and mail arrives."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from aiosmtplib import SMTP, SMTPConnectError, SMTPException, SMTPResponse, SMTPResponseException, SMTPStatus
 
-from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerRefused, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connected_socket
-from loadsim.protocols.error_mapping import failing_as
+from loadsim.protocols.error_mapping import failing_as, internal
 from loadsim.protocols.lines import KEPT_BYTES, unseen
 from loadsim.protocols.sasl import tokens
 from loadsim.protocols.sasl.authenticate import log_on_by
@@ -29,8 +29,6 @@ from loadsim.protocols.smtp.wire import kind_of
 from loadsim.protocols.tls import handshakes_of, remember
 from loadsim.protocols.transport import acknowledge_at_once
 from loadsim.scenario.log_on import AIOSMTPLIB_METHODS
-
-_MALFORMED = "Malformed SMTP response line: "
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -143,22 +141,23 @@ class LibrarySession:
             self.abort()
         return "ok"
 
+    def _acknowledge(self) -> None:
+        if self._sock is not None:
+            with suppress(OSError):
+                acknowledge_at_once(self._sock)
+
     async def _run(self, command: SmtpCommand, call: Awaitable[SMTPResponse], message: bytes = b"") -> SMTPResponse:
-        """Await the library's call for a command, and report it. Raises `TaskFailed`; most failures close."""
+        """Await the library's call for a command, and report it. Raises `TaskFailed`; all but refusals close."""
         since_ns, verb, outcome, received_bytes = self.observer.now(), command.verb, "lost", 0
-        dotted_bytes = len(message) + message.count(b"\r\n.") + len(b".\r\n") if message else 0
+        sent_bytes = len(command.line) + (len(message) + message.count(b"\r\n.") + len(b".\r\n") if message else 0)
         for line in filter(None, (command.line, message and unseen(len(message)))):
             self.observer.lines.append(since_ns)
             self.observer.lines.append(line[:KEPT_BYTES])
+        asyncio.get_running_loop().call_soon(self._acknowledge)
         try:
             with failing_as(verb, f"lost at {verb}"), handshakes_of(self.account.number):
                 async with asyncio.timeout(self.limit_s):
-                    try:
-                        reply, refused = await call, False
-                    except SMTPResponseException as error:
-                        reply, refused = SMTPResponse(error.code, error.message.removeprefix(_MALFORMED)), True
-                    except SMTPConnectError as error:
-                        raise error.__cause__ or error from None
+                    reply, refused = await _answer(call)
             lines = _lines(reply)
             received_bytes = sum(len(b"250 %b\r\n" % line) for line in lines)
             masked = b" ".join(MASK.encode() if line and line in message else line for line in lines)
@@ -168,27 +167,35 @@ class LibrarySession:
                 raise _failure(reply.code, verb, " ".join(without_password(shown, self.account).split()))
             self.succeeded += 1
             outcome = "ok"
-            return reply
-        except BaseException as failure:
-            outcome = failure.outcome if isinstance(failure, TaskFailed) else outcome
-            if not isinstance(failure, ServerRefused):
-                self.abort()
+        except TaskFailed as failure:
+            outcome = failure.outcome
             raise
+        except Exception as error:  # noqa: BLE001 - the library raises anything on data that it did not expect
+            outcome = GeneratorFailed.outcome
+            raise internal(error) from None
         finally:
-            self.observer.command(f"SMTP {verb}", since_ns, outcome, len(command.line) + dotted_bytes, received_bytes)
-            if self._sock is not None:
-                with suppress(OSError):
-                    acknowledge_at_once(self._sock)
+            if outcome not in ("ok", ServerRefused.outcome):
+                self.abort()
+            self.observer.command(f"SMTP {verb}", since_ns, outcome, sent_bytes, received_bytes)
+        return reply
+
+
+async def _answer(call: Awaitable[SMTPResponse]) -> tuple[SMTPResponse, bool]:
+    """Return a reply, and whether the library rejects it."""
+    try:
+        return await call, False
+    except SMTPResponseException as error:
+        return SMTPResponse(error.code, error.message.removeprefix("Malformed SMTP response line: ")), True
+    except SMTPConnectError as error:
+        raise error.__cause__ or error from None
 
 
 def _lines(reply: SMTPResponse) -> list[bytes]:
-    """Return a reply's lines: the library decodes them so that all bytes come back."""
+    """Return a reply's lines; the library decodes them so that all bytes come back."""
     return reply.message.encode("utf-8", "surrogateescape").split(b"\n")
 
 
 def _failure(code: int, verb: str, shown: str) -> TaskFailed:
-    if code == SMTPStatus.invalid_response:
-        return ProtocolError(f"no SMTP at {verb}", shown)
     if code // 100 in (4, 5):
         return ServerRefused(kind_of(code, verb), shown)
-    return ProtocolError(f"no such answer at {verb}", shown)
+    return ProtocolError(f"{'no SMTP' if code == SMTPStatus.invalid_response else 'no such answer'} at {verb}", shown)

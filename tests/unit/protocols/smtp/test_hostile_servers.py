@@ -14,6 +14,7 @@ from skipping import turns, within
 from smtp_peers import ACCOUNT, LIMIT_S, PASSWORD, Observed, small_heap
 
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, TaskFailed
+from loadsim.model.mail_program import PIPELINING, SEQUENTIAL
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.smtp.connection import QUIT_LIMIT_S
 from loadsim.protocols.smtp.submission import SmtpSubmission
@@ -67,10 +68,8 @@ async def playing(
         await turns()
 
 
-async def failure_of(
-    pipelines: bool, endpoint: Endpoint, message: bytes = b"Subject: x\r\n\r\nbody\r\n"
-) -> TaskFailed | None:
-    driver = SmtpSubmission(endpoint, ACCOUNT, Observed(), LIMIT_S, tls_context(endpoint), pipelines)
+async def failure_of(way: str, endpoint: Endpoint, message: bytes = b"Subject: x\r\n\r\nbody\r\n") -> TaskFailed | None:
+    driver = SmtpSubmission(endpoint, ACCOUNT, Observed(), LIMIT_S, tls_context(endpoint), way)
     sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS[:1], message))
     await within(8 * LIMIT_S, sending)
     await within(2 * QUIT_LIMIT_S, asyncio.create_task(driver.close()))
@@ -79,16 +78,17 @@ async def failure_of(
     return error
 
 
-@pytest.fixture(params=[False, True], ids=["sequential", "pipelining"])
-def pipelines(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+@pytest.fixture(params=[SEQUENTIAL, PIPELINING])
+def way(request: pytest.FixtureRequest) -> str:
+    """The ways of loadsim's own client; tests/hostile compares the library's."""
+    return str(request.param)
 
 
 EHLO = b"250-mail.sim.test\r\n250 SIZE 1000000\r\n"
 IN_THE_CLEAR = b"250-mail.sim.test\r\n250-AUTH PLAIN LOGIN\r\n250 STARTTLS\r\n"
 
 
-async def test_an_acceptance_before_the_messages_end_is_a_protocol_error(pipelines: bool) -> None:
+async def test_an_acceptance_before_the_messages_end_is_a_protocol_error(way: str) -> None:
     """The server reads nothing more after its go-ahead: it cannot know how the message ends."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -111,7 +111,7 @@ async def test_an_acceptance_before_the_messages_end_is_a_protocol_error(pipelin
 
     server = await asyncio.start_server(remembering, "127.0.0.1", 0)
     endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
-    failure = await failure_of(pipelines, endpoint, b"Subject: x\r\n\r\n" + (b"x" * 998 + b"\r\n") * 16_000)
+    failure = await failure_of(way, endpoint, b"Subject: x\r\n\r\n" + (b"x" * 998 + b"\r\n") * 16_000)
     assert isinstance(failure, ProtocolError), failure
     for writer in writers:
         writer.transport.abort()
@@ -132,25 +132,23 @@ async def test_an_acceptance_before_the_messages_end_is_a_protocol_error(pipelin
     ],
 )
 async def test_data_injected_after_starttls_ends_the_session(
-    pipelines: bool, behind: bytes, localhost: tuple[Path, ssl.SSLContext]
+    way: str, behind: bytes, localhost: tuple[Path, ssl.SSLContext]
 ) -> None:
     """Data in the clear is not taken for what the server says inside TLS, and no password is sent (CVE-2011-0411)."""
     script = [b"220 hi\r\n", IN_THE_CLEAR, b"220 go\r\n" + behind, None, None, None]
     async with playing([*script]) as (plain, taken):
-        failure = await failure_of(pipelines, replace(plain, tls="starttls", ca_file=str(localhost[0])))
+        failure = await failure_of(way, replace(plain, tls="starttls", ca_file=str(localhost[0])))
         assert isinstance(failure, ServerLost if behind.startswith(b"421") else ProtocolError), failure
         assert b"AUTH" not in taken
         assert PASSWORD.encode() not in taken
 
 
-async def test_extensions_offered_before_tls_are_discarded(
-    pipelines: bool, localhost: tuple[Path, ssl.SSLContext]
-) -> None:
+async def test_extensions_offered_before_tls_are_discarded(way: str, localhost: tuple[Path, ssl.SSLContext]) -> None:
     """AUTH was offered before TLS and not inside: no password is sent (RFC 3207 section 4.2)."""
     inside = [EHLO, b"250 sender\r\n", b"250 recipient\r\n", b"354 go\r\n", b"250 queued\r\n", b"221 bye\r\n"]
     script = [b"220 hi\r\n", IN_THE_CLEAR, b"220 TLS\r\n", *inside]
     async with playing([*script], localhost[1]) as (plain, taken):
-        failure = await failure_of(pipelines, replace(plain, tls="starttls", ca_file=str(localhost[0])))
+        failure = await failure_of(way, replace(plain, tls="starttls", ca_file=str(localhost[0])))
         assert failure is None
         assert b"AUTH" not in taken
         assert taken.count(b"MAIL") == 1
@@ -176,7 +174,7 @@ def test_the_reader_holds_little_of_any_stream(text: bytes, piece: int) -> None:
             assert wire.held_bytes <= LONGEST_LINE_BYTES + LONGEST_REPLY_BYTES
 
 
-async def test_an_internal_error_is_generator_failed(pipelines: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_is_generator_failed(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends this user's connection, and escapes neither to the caller nor into asyncio."""
 
     def broken(*_: object) -> None:
@@ -185,6 +183,6 @@ async def test_an_internal_error_is_generator_failed(pipelines: bool, monkeypatc
     monkeypatch.setattr("loadsim.protocols.smtp.connection.extensions", broken)
 
     async with playing([b"220 hi\r\n", EHLO, None]) as (endpoint, _):
-        failure = await failure_of(pipelines, endpoint)
+        failure = await failure_of(way, endpoint)
         assert isinstance(failure, GeneratorFailed)
         assert failure.kind == "internal error: KeyError"
