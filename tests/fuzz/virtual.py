@@ -59,7 +59,9 @@ class Loop(asyncio.SelectorEventLoop):
 
     async def create_connection(self, make: Callable[[], Any], *_: Any, **__: Any) -> Any:  # type: ignore[override]
         """Connect a driver that uses asyncio's transport."""
-        return None, self._transport(None, make()).begin()
+        transport = self._transport(None, make())
+        transport.begin()
+        return transport, None
 
     async def _socket(self, _: object, __: object, begin: Callable[[], None] = lambda: None) -> Any:
         begin()
@@ -88,6 +90,11 @@ class NoSocket:
     """Takes the options of a socket."""
 
     def setsockopt(self, *_: int) -> None: ...
+
+    def shutdown(self, _: int) -> None: ...
+
+    def getsockname(self) -> tuple[str, int]:
+        return "192.0.2.2", 40_000
 
 
 class Transport(asyncio.Transport):

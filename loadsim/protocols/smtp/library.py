@@ -16,7 +16,7 @@ from aiosmtplib import SMTP, SMTPConnectError, SMTPException, SMTPResponse, SMTP
 
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerRefused, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
-from loadsim.protocols.connect import connected_socket
+from loadsim.protocols import connect
 from loadsim.protocols.error_mapping import failing_as, internal
 from loadsim.protocols.lines import KEPT_BYTES, unseen
 from loadsim.protocols.sasl import tokens
@@ -99,7 +99,7 @@ class LibrarySession:
             self.observer.command("SMTP QUIT", since_ns, self._quitting.result(), 0, 0)
 
     async def _connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> SMTPResponse:
-        self._sock = sock = await connected_socket(endpoint, endpoint.source(self.account.number))
+        self._sock = sock = await connect.connected_socket(endpoint, endpoint.source(self.account.number))
         self.open_connections.append(self)
         name, tls = commands.ehlo(sock.getsockname()[0]).line.split()[1].decode(), endpoint.tls == "implicit"
         # Without a name, the library looks up this machine's.
