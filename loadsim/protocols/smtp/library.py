@@ -119,7 +119,13 @@ class LibrarySession:
         if call is None:
             assert account.token_file is not None
             call, secret = smtp.auth_xoauth2, tokens.current(account.token_file)
-        await self._run(SmtpCommand("AUTH", f"AUTH {method.upper()}\r\n".encode()), call(account.name, secret))
+        try:
+            await self._run(SmtpCommand("AUTH", f"AUTH {method.upper()}\r\n".encode()), call(account.name, secret))
+        except ServerRefused as refusal:
+            if method in ("plain", "login"):
+                raise
+            why = ": ".join(filter(None, (method, tokens.expiry_note(secret))))
+            raise ServerRefused(refusal.kind, f"({why}) {refusal.line}") from None
 
     async def _name(self, mail: SmtpCommand, sender: str, recipients: Sequence[str]) -> None:
         """Send a message's sender and recipients."""
