@@ -45,7 +45,8 @@ class Client:
     """The behaviour of users' mail programs with any driver; results state anything that changes the server's work."""
 
     submission: Annotated[str, word(*SUBMISSIONS)] | None = None
-    """SMTP commands one at a time, or pipelined; results state it. Default: the program's."""
+    """SMTP commands one at a time, pipelined, or sent by the library aiosmtplib; results state it. Default: the
+    program's; aiosmtplib with the driver `aioimaplib`."""
     tls_resumption: Switch = True
     """Users resume their TLS sessions."""
     source_addresses: tuple[Annotated[str, Reads(_source, "text")], ...] = ()

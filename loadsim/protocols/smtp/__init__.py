@@ -1,6 +1,8 @@
 """SMTP submission (RFC 5321, RFC 6409).
 
-    submission      the port, and the order of the commands
+    submission      the port: when to connect, to keep a connection, and to leave
+    session         the log-on, and the order of a message's commands
+    library         the same through the library aiosmtplib
     connection      a socket, the commands under way, time limits
     commands        commands and messages as bytes
     wire            replies from the stream; acceptance of a message, and names of refusals

@@ -8,7 +8,7 @@ import pytest
 from patience import PATIENCE_S
 from timing_samples import done, write_sample
 
-HEAVY = {"aioimaplib", "asyncio", "cryptography", "distributed", "email.message", "importlib.metadata"}
+HEAVY = {"aioimaplib", "aiosmtplib", "asyncio", "cryptography", "distributed", "email.message", "importlib.metadata"}
 HEAVY |= {"numpy", "pymap", "rich", "ssl", "yaml"}
 
 NETWORK = {"asyncio", "ssl"}
