@@ -82,6 +82,30 @@ def test_inconsistent_log_on_settings_are_rejected(imap: Any, accounts: Any, say
     assert says in str(failed.value) and "hunter2" not in str(failed.value)
 
 
+MASTER = {**OWN, "master": "admin"}
+
+
+@pytest.mark.parametrize(
+    ("smtp", "accounts", "says"),
+    [
+        ({"auth": "scram-sha-256"}, OWN, "server.smtp.auth: expected methods of cram-md5, plain, login, xoauth2"),
+        ({"auth": ["plain", "external"], **TLS, "client_certificate": "{index}.pem"}, OWN, "found external"),
+        ({}, MASTER, "accounts.master: expected a master_separator"),
+    ],
+)
+def test_log_ons_that_aiosmtplib_lacks_are_rejected(smtp: Any, accounts: Any, says: str) -> None:
+    """They are accepted if another client submits, or if submission needs no log-on."""
+    by_library = [{"profile": "loadsim-5.5/light", "users": 2, "protocol": "aioimaplib"}]
+    with pytest.raises(ConfigError) as failed:
+        scenario({}, smtp, accounts, topology=by_library)
+    assert says in str(failed.value) and "or another client.submission than aiosmtplib" in str(failed.value)
+    with pytest.raises(ConfigError, match="than aiosmtplib"):
+        scenario({}, smtp, accounts, client={"submission": "aiosmtplib"})
+    scenario({}, smtp, accounts, topology=by_library, client={"submission": "sequential"})
+    scenario({}, smtp, accounts)
+    scenario({}, {**smtp, "auth": False}, accounts, topology=by_library)
+
+
 @pytest.mark.parametrize("service", ["imap", "smtp"])
 def test_settings_of_tls_need_tls(service: str) -> None:
     """Each service by itself: otherwise its passwords and mail would be sent in clear text."""

@@ -20,6 +20,7 @@ from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.protocols.registry import check_protocols, open_assistants, open_companions, open_drivers
 from loadsim.provisioning.initialise import StoredState
 from loadsim.provisioning.preflight import too_few_ports
+from loadsim.provisioning.sessions import NullObserver
 from loadsim.runs.log_header import run_header
 from loadsim.scenario.population import further_connections
 from loadsim.scenario.scenario import Scenario, load_scenario
@@ -108,6 +109,29 @@ def test_programs_that_differ_keep_their_own_submission(tmp_path: Path) -> None:
     again = tmp_path / "again.yaml"
     again.write_text(found.to_yaml().replace("'***'", "secret"), encoding="utf-8")
     assert load_scenario(str(again)).digest() == found.digest()
+
+
+def test_the_driver_aioimaplib_submits_through_the_other_library(tmp_path: Path) -> None:
+    """Unless the scenario states another submission; a mixed scenario names both, and its file reads back."""
+
+    def mixed(*protocols: str, **changes: Any) -> Scenario:
+        topology = [{"profile": "loadsim-5.5/light", "users": 2, "protocol": each} for each in protocols]
+        return load_scenario(str(written(tmp_path / "scenario.yaml", topology=topology, **REAL, **changes)))
+
+    def by_group(found: Scenario) -> list[str]:
+        drivers = open_drivers(Workload(found), contents(), found.using(NOWHERE)).values()
+        return [driver.session(found.account(1), NullObserver()).submission.way for driver in drivers]  # type: ignore[attr-defined]
+
+    assert mixed("aioimaplib").client.submission == "aiosmtplib"
+    found = mixed("aioimaplib", "imap")
+    assert found.submission == "aiosmtplib, sequential"
+    assert by_group(found) == ["aiosmtplib", "sequential"]
+    again = tmp_path / "again.yaml"
+    again.write_text(found.to_yaml().replace("'***'", "secret"), encoding="utf-8")
+    assert load_scenario(str(again)).digest() == found.digest()
+    for submission in ("sequential", "aiosmtplib"):
+        found = mixed("aioimaplib", "imap", client={"submission": submission})
+        assert (found.submission, by_group(found)) == (submission, [submission] * 2)
 
 
 def several(place: Path, programs: object, **changes: Any) -> Scenario:
