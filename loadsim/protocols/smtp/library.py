@@ -80,7 +80,9 @@ class LibrarySession:
         await self._run(RESET, self._smtp.rset())
 
     def leave(self) -> None:
-        if self.is_usable and self._quitting is None:
+        if not self.is_usable:
+            self.abort()
+        elif self._quitting is None:
             self._quitting = asyncio.get_running_loop().create_task(self._quit())
 
     def abort(self) -> None:

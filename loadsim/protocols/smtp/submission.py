@@ -51,7 +51,7 @@ class SmtpSession(Protocol):
         """End a refused transaction."""
 
     def leave(self) -> None:
-        """Send QUIT, and close in the background."""
+        """Send QUIT if the connection is usable, and close in the background."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -96,6 +96,8 @@ class SmtpSubmission:
                     raise  # without success, the connection had ended before this message
             else:
                 return
+        if kept is not None:
+            kept.abort()
         await self._transact(await self._connect(), sender, recipients, message)
 
     async def check(self) -> None:
@@ -131,10 +133,10 @@ class SmtpSubmission:
         try:
             await session.transact(sender, recipients, message)
         except ServerRefused:
-            if self.endpoint.connection != "kept":
-                session.leave()
-            elif session.is_usable:
+            if self.endpoint.connection == "kept" and session.is_usable:
                 await self._reset(session)
+            else:
+                session.leave()
             raise
         if self.endpoint.connection == "kept":
             self._kept = session

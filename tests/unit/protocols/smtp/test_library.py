@@ -84,6 +84,26 @@ async def test_a_refused_recipient_ends_the_transaction(connection: str) -> None
     assert (handler.connections, handler.resets) == ((1, 1) if connection == "kept" else (2, 0))
 
 
+async def test_connections_that_the_server_ended_are_forgotten() -> None:
+    """By a close between two messages, or by 421: otherwise, each would stay in memory until the user leaves."""
+    handler = Accepting()
+    async with aiosmtpd(handler) as (port, connections):
+        submission = SmtpSubmission(endpoint(port, "kept"), ACCOUNT, Observed(), LIMIT_S, None, AIOSMTPLIB)
+        for _ in range(3):
+            await submission.send(SENDER, RECIPIENTS, MESSAGE)
+            for transport in connections:
+                transport.close()
+        handler.refuse[SENDER] = "421 4.7.0 too many messages"
+        with pytest.raises(ServerRefused, match="421 MAIL"):
+            await submission.send(SENDER, RECIPIENTS, MESSAGE)
+        handler.refuse.clear()
+        await submission.send(SENDER, RECIPIENTS, MESSAGE)
+        assert len(submission._open) == 1
+        await submission.close()
+        assert not submission._open
+    assert (handler.connections, len(handler.delivered)) == (5, 4)
+
+
 async def test_a_message_that_the_server_repeats_is_masked() -> None:
     handler, secret = Accepting(), "words of a message"
 
