@@ -80,9 +80,12 @@ class HeaderLists:
         await self._fill(connection, folder, by_uid, uids)
         return [by_uid[uid] for uid in uids if uid in by_uid]
 
-    async def uids(self, connection: ImapConnection) -> list[int]:
-        """FETCH of all flags, with which a program with a cache begins. Return all UIDs in ascending order."""
-        return [*await self._flags(connection, b"1:*")]
+    async def all_flags(self, connection: ImapConnection, folder: str) -> dict[int, frozenset[Flag]]:
+        """FETCH of all flags, with which a program with a cache begins. Return them by UID, in ascending order."""
+        flags = await self._flags(connection, b"1:*")
+        if not flags and self.session.count:
+            raise ServerRefused("FETCH without data", f"none of {self.session.count} messages of {folder}")
+        return flags
 
     async def batches(self, folder: str, uids: list[int], size: int) -> AsyncGenerator[Sequence[Header], None]:
         """UID FETCH of these messages' headers, `size` at a time from the end; the cache keeps none.
@@ -137,9 +140,7 @@ class HeaderLists:
     async def _compared(self, connection: ImapConnection, folder: str, newest: int | None) -> Sequence[Header]:
         """Update the cache from the open folder, and fetch the missing headers of the `newest` messages."""
         assert self.cache is not None
-        flags = await self._flags(connection, b"1:*")
-        if not flags and self.session.count:
-            raise ServerRefused("FETCH without data", f"none of {self.session.count} messages of {folder}")
+        flags = await self.all_flags(connection, folder)
         cached = self.cache.compared(folder, self.session.validity[folder], flags)
         uids = list(flags) if newest is None else list(flags)[-newest:]
         await self._fill(connection, folder, cached, uids)

@@ -90,7 +90,7 @@ class ImapMailbox:
         folder = canonical(folder)
         with self.session as connection:
             await self._open_to_list(connection, folder)
-            uids = await self._lists.uids(connection) if self.session.count else []
+            uids = [*await self._lists.all_flags(connection, folder)] if self.session.count else []
         async for batch in self._lists.batches(folder, uids, size):
             yield batch
 

@@ -138,6 +138,8 @@ def test_missing_data_is_server_refused() -> None:
         await peer.inbox(exists=2, uid_next=5)
         await peer.answer(rb"UID FETCH 1:\* \(FLAGS\)")
         await peer.answer(rb"NOOP")
+        await peer.answer(rb"UID FETCH 1:\* \(FLAGS\)")
+        await peer.answer(rb"NOOP")
         await peer.answer(rb"UID FETCH 1:\* \(FLAGS\)", b"* 1 FETCH (UID 3 FLAGS ())", b"* 2 FETCH (UID 4 FLAGS ())")
         await peer.answer(rb"UID FETCH 3:4 \(UID RFC822.SIZE FLAGS BODY.PEEK\[HEADER.*", listed(4))
         await peer.answer(rb"UID FETCH 4 \(UID RFC822.SIZE BODY.PEEK\[\]\)", b"* 1 FETCH (UID 4 BODY[] NIL)")
@@ -149,6 +151,8 @@ def test_missing_data_is_server_refused() -> None:
             await mailbox.log_on()
             with pytest.raises(ServerRefused, match="FETCH without data"):
                 await mailbox.headers(INBOX, 50)
+            with pytest.raises(ServerRefused, match="FETCH without data"):
+                await anext(mailbox.batches(INBOX, 50))
             (header,) = await mailbox.headers(INBOX, 50)
             with pytest.raises(ServerRefused, match="FETCH without data"):
                 await mailbox.structure(header.ref)
