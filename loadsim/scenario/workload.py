@@ -14,12 +14,11 @@ from functools import cached_property, lru_cache
 from hashlib import sha256
 from heapq import heapify, heappop, heapreplace
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw, gap_s, pick, weighted
 from loadsim.model.message_tag import initial_id
-from loadsim.model.partition import Assignment
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, DRAFTS, INBOX, SENT_ITEMS, SearchKey
 from loadsim.scenario.day_shape import DayShape
 from loadsim.scenario.distribution import Distribution
@@ -28,6 +27,9 @@ from loadsim.scenario.mailboxes import PROFILES, folder_names
 from loadsim.scenario.population import Population, group_index
 from loadsim.scenario.profile import AnyProfile, Outcomes, Profile, SenderProfile
 from loadsim.scenario.scenario import Scenario
+
+if TYPE_CHECKING:
+    from loadsim.model.partition import Assignment  # it needs NumPy, and few commands do
 
 NEW_MAIL = "new mail"
 PROCESS_INBOX = "process inbox"
