@@ -235,7 +235,7 @@ class Outage:
     """Command that restarts the server, such as `systemctl restart dovecot`. It runs without a shell, in the run
     directory of the machine that conducts the run, for at most a minute. If it fails, the run ends."""
     drop_sessions: Switch = False
-    """Abort the connections of all sessions, as a failing load balancer does."""
+    """Abort the connections of all users and companions, as a failing load balancer does; not those of assistants."""
 
     def __post_init__(self) -> None:
         if self.command is not None and self.drop_sessions:
