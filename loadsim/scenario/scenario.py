@@ -205,10 +205,7 @@ class Scenario:
                 "profile": _without(asdict(group.profile), "name", "calculated"),
                 "users": group.users,
                 "protocol": group.protocol,
-                "programs": [
-                    _without(asdict(program), *(("calls",) if program.calls is None else ()))
-                    for program in group.programs
-                ],
+                "programs": [_stated(program) for program in group.programs],
                 "smtp_connection": self._smtp_connection or group.program.connection,
             }
             for group in self.topology
@@ -255,6 +252,12 @@ class Scenario:
 
 def _without(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in keys}
+
+
+def _stated(program: MailProgram) -> dict[str, Any]:
+    """Return a program's document, as older versions do for programs that they know."""
+    newer = {key for key in ("status", "quota", "first_sync", "calls") if not getattr(program, key)}
+    return _without(asdict(program), *newer)
 
 
 def _document(scenario: Scenario) -> dict[str, Any]:
