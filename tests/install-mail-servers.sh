@@ -1,6 +1,6 @@
 #!/bin/sh
-# Install Debian's Dovecot and Postfix for the tests, without starting the distribution's own services, and a C compiler for
-# the null server of the benchmarks. Or install other packages:
+# Install Debian's Dovecot, Postfix and slapd for the tests, without starting the distribution's own services, and a C
+# compiler for the null server of the benchmarks. Or install other packages:
 #
 #     sudo sh tests/install-mail-servers.sh [PACKAGE]...
 #
@@ -9,7 +9,7 @@
 # would be removed, anything else a failure of apt.
 set -eu
 
-packages=${*:-"dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev"}
+packages=${*:-"dovecot-imapd dovecot-lmtpd postfix slapd ldap-utils openssl gcc libc6-dev"}
 policy=/usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 
@@ -86,6 +86,9 @@ if command -v systemctl >/dev/null; then
     esac
     case "$missing" in
     *postfix*) systemctl -q disable postfix.service >/dev/null 2>&1 || true ;;
+    esac
+    case "$missing" in
+    *slapd*) systemctl -q disable slapd.service >/dev/null 2>&1 || true ;;
     esac
     case "$missing" in
     *openssh-server*) systemctl -q disable ssh.service ssh.socket >/dev/null 2>&1 || true ;;

@@ -13,7 +13,7 @@ import numpy as np
 
 from loadsim.analysis.delivery import mails_by_sender
 from loadsim.model.figures import Delivery, DriverFigures, Load, TaskLoad, Throughput
-from loadsim.model.terms import Window
+from loadsim.model.terms import SERVICES, Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.planned_load import LEFT_OUT
 from loadsim.timinglog.reader import TimingLog
@@ -24,10 +24,6 @@ SURPLUS = 1.05
 
 LEAST_PARTS = 20
 """The fewest parts of the plan that a window must span if it cuts through parts; these count in proportion."""
-
-
-SERVICES = ("IMAP", "SMTP", "MAPI")
-"""Prefixes of command names."""
 
 
 def load_made(log: TimingLog, drivers: Mapping[str, DriverFigures], window_s: Window) -> Load | None:
@@ -76,7 +72,7 @@ def throughput(
         by_task={task: times / length_s for task, times in sorted(hits.items())},
         commands={
             service: int(succeeded[np.char.startswith(np.array(log.strings), f"{service} ")].sum()) / length_s
-            for service in SERVICES
+            for service in map(str.upper, SERVICES)
             if any(name.startswith(f"{service} ") for name in log.strings)
         },
         silent_activities=sum(source.facts.silent_activities or 0 for source in log.sources),

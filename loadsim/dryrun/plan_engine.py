@@ -19,7 +19,7 @@ from loadsim.model.content.sized import SizedContents
 from loadsim.model.content.templates import Entity, Pool
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.message_tag import HEADER, MessageTag
-from loadsim.model.ports import DriverOfSenders, Endpoint, Services
+from loadsim.model.ports import Account, DriverOfSenders, Endpoint, Observer, Services
 from loadsim.model.terms import INJECT
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.scenario.server import Server
@@ -77,6 +77,21 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
+class PlannedDirectory:
+    """A user's address book in a plan, which has all addresses (`ports.UserDirectory`)."""
+
+    def __init__(self, _: Account, observer: Observer) -> None:
+        self._observer = observer
+
+    async def resolve(self, addresses: Sequence[str]) -> None:
+        for _ in addresses:
+            for _ in ("as typed", "whole"):
+                self._observer.command("LDAP SEARCH", self._observer.now(), "ok", 0, 0)
+
+    async def close(self) -> None:
+        pass
+
+
 class PlanHost:
     """The host of a plan's users (`users.host.Host`): in place of an engine, it has only what they use.
 
@@ -94,6 +109,8 @@ class PlanHost:
         self.recorder = tally
         self.now_ns = now.now_ns
         self.counts = SessionCounts()
+        has_directory = isinstance(workload.scenario.server, Server) and workload.scenario.server.ldap is not None
+        self.directory = PlannedDirectory if has_directory else None
 
     def wall_clock_us(self) -> int:
         return WALL_CLOCK_US

@@ -17,7 +17,7 @@ from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import Arrival, CommandFields, MailFields, TaskFields
 from loadsim.model.state_checks import StateChecks
-from loadsim.model.terms import ASSISTANT_TASKS, SERVICES
+from loadsim.model.terms import ASSISTANT_TASKS, RESOLVE, SERVICES
 
 MessageRef = Hashable
 """A message in one of a mailbox's folders: an opaque value, which stays valid in later sessions."""
@@ -295,6 +295,23 @@ class Calendar(Protocol):
         """Replace the schedule file with a new one (a whole message, RFC 5322, CRLF)."""
 
 
+class UserDirectory(Protocol):
+    """One user's address book."""
+
+    async def resolve(self, addresses: Sequence[str]) -> None:
+        """Look up addresses as a mail program does: first what a user has typed so far, then the whole address.
+
+        Raises `ServerRefused` for the first that has no entry. A failure leaves the mailbox's session alone.
+        """
+
+    async def close(self) -> None:
+        """Leave the server, if connected."""
+
+
+OpenDirectory = Callable[[Account, Observer], UserDirectory]
+"""Returns a user's address book; nothing is connected yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """One user's ports, as implemented by a driver.
@@ -337,7 +354,8 @@ class Endpoint:
     server offers it. `sources` are the local addresses to connect from; if empty, the system chooses. `resumes`:
     clients offer their last TLS session when they reconnect. `methods` are the log-on methods in order of preference
     (`log_on.METHODS`); if empty, `log_on.AUTO`. `ignored` (IMAP) lists capabilities not to use. `path` (MAPI over HTTP)
-    is the mailboxes' path, such as /mapi/emsmdb, with its query, if any.
+    is the mailboxes' path, such as /mapi/emsmdb, with its query, if any; LDAP's is the name below which users' entries
+    are. `bind_dn` (LDAP) is the pattern of a user's distinguished name; None for users who do not log on.
     """
 
     host: str
@@ -357,6 +375,7 @@ class Endpoint:
     preparation_connections: int = 32
     ignored: frozenset[str] = frozenset()
     path: str = ""
+    bind_dn: str | None = None
 
     @property
     def tls_name(self) -> str:
@@ -417,12 +436,13 @@ class Services:
     program: MailProgram = OUTLOOK_LIKE
     companions: tuple[MailProgram, ...] = ()
     mapi: Endpoint | None = None
+    ldap: Endpoint | None = None
     state_checks: StateChecks | None = None
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints by service, in the order of `SERVICES`."""
-        return stated_endpoints(self.imap, self.smtp, self.mapi)
+        return stated_endpoints(self.imap, self.smtp, self.mapi, self.ldap)
 
     def endpoint(self, service: str) -> Endpoint:
         """Return the endpoint of a service, one of `SERVICES`. Raises `ConfigError` if it is not stated."""
@@ -483,6 +503,7 @@ ALL_TASKS = frozenset(
             "MOVE",
         ),
         *("COPY", "DELETE", "DELETE UNREAD", "BROWSE", "SEARCH", "SCHEDULE", "EVICT", "LOGOFF"),
+        RESOLVE,
         *ASSISTANT_TASKS,
     )
 )

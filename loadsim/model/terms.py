@@ -32,7 +32,10 @@ LOGON, FIRST_SYNC, LOGOFF = WITHOUT_WINDOW = ("LOGON", "FIRST SYNC", "LOGOFF")
 INJECT = "INJECT"
 """The task of outside senders: they submit a message. It counts among the tasks of the first group's driver."""
 
-UNSCORED = (LOGON, FIRST_SYNC, "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", INJECT, LOGOFF)
+RESOLVE = "RESOLVE"
+"""The task of finding a new message's recipients in the address book, if the server has one (`server.ldap`)."""
+
+UNSCORED = (LOGON, FIRST_SYNC, "SYNC", "LOAD ATTACHMENT", RESOLVE, "SAVE SENT", "EVICT", INJECT, LOGOFF)
 """Tasks that have no weight unless the scenario gives them one."""
 
 ASSISTANT_TASKS = ("ASSISTANT SEARCH", "ASSISTANT READ", "ASSISTANT DRAFT", "ASSISTANT SEND")
@@ -41,8 +44,10 @@ ASSISTANT_TASKS = ("ASSISTANT SEARCH", "ASSISTANT READ", "ASSISTANT DRAFT", "ASS
 SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", "ASSISTANT SEND", INJECT))
 """Tasks that submit mail."""
 
-SERVICES = ("imap", "smtp", "mapi")
-"""The mail-server services that drivers may need, by their keys in `server`."""
+LDAP = "ldap"
+
+SERVICES = ("imap", "smtp", "mapi", LDAP)
+"""The mail-server services, by their keys in `server`; drivers may need any but the address book."""
 
 MOST_USERS = 10_000_000
 """The most users in a scenario; each takes memory."""

@@ -10,9 +10,10 @@ from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.plugin_reports import CheckedDriver
-from loadsim.model.ports import Driver, DriverOfSenders, Services
+from loadsim.model.ports import Driver, DriverOfSenders, OpenDirectory, Services
 from loadsim.model.terms import SERVICES
 from loadsim.plugins import names, plugin, plugins
+from loadsim.protocols.ldap.directory import LdapDirectories
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload
@@ -83,6 +84,11 @@ def open_assistants(scenario: Scenario, services: Services) -> dict[str, dict[st
         for group in scenario.topology
         if group.assistants
     }
+
+
+def open_directory(services: Services) -> OpenDirectory | None:
+    """Return the address book of all users; None if the server has none. Raises `ConfigError` for a bad TLS file."""
+    return None if services.ldap is None else LdapDirectories(services.ldap, services.command_limit_s).of
 
 
 def needed_services(scenario: Scenario) -> frozenset[str]:

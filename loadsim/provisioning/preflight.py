@@ -14,10 +14,10 @@ from loadsim.errors import ConfigError, ServerLost, ServerRefused, ServerSilent,
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.mail_program import program_names
-from loadsim.model.ports import Account, DriverOfSenders, Mailbox, Services
+from loadsim.model.ports import Account, DriverOfSenders, Mailbox, Services, UserDirectory
 from loadsim.model.provisioning_ports import Probing, Provisioning
 from loadsim.protocols.connect import bound_socket
-from loadsim.protocols.registry import needs_one_engine, open_driver
+from loadsim.protocols.registry import needs_one_engine, open_directory, open_driver
 from loadsim.provisioning.answers import remedy
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.server_report import Observation
@@ -40,7 +40,7 @@ from loadsim.scenario.workload import Workload
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
     """Connect, secure and authenticate at each submission service as the first of these users (None: all users).
 
-    Raises `ConfigError`.
+    In an address book, the user's own address is looked up. Raises `ConfigError`.
     """
     by_service = {"smtp": "imap", "mapi": "mapi"}
     for account in accounts_on_server(workload.scenario, users)[:1]:
@@ -50,6 +50,20 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
                 await submission.check()
             except TaskFailed as failure:
                 raise no_access(service, services, account, failure) from None
+        if open_book := open_directory(services):
+            await _check_directory(open_book(account, NullObserver()), account)
+
+
+async def _check_directory(book: UserDirectory, account: Account) -> None:
+    try:
+        await book.resolve([account.address])
+    except TaskFailed as failure:
+        raise ConfigError(
+            f"server.ldap: expected an entry with mail {account.address}, found: {failure};"
+            " are server.ldap.url, its base and bind_dn right?"
+        ) from None
+    finally:
+        await book.close()
 
 
 async def check_outside(workload: Workload, services: Services) -> None:

@@ -20,7 +20,7 @@ from loadsim.findings.formats import length
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, default_submission, program_names
 from loadsim.model.message_tag import OUTSIDE_DOMAIN
 from loadsim.model.ports import Account, FolderSettings, Services
-from loadsim.model.terms import INJECT, MOST_USERS, STRESS, UNSCORED, OutageCause
+from loadsim.model.terms import INJECT, MOST_USERS, RESOLVE, STRESS, UNSCORED, OutageCause
 from loadsim.plugins import origin
 from loadsim.scenario.accounts import (
     MASK,
@@ -479,9 +479,11 @@ def _check_outage(outage: Outage | None, run: RunTimes, origin: Origin) -> None:
 def _criteria(
     document: ScenarioDocument, topology: Sequence[Group], outside: Sequence[SenderGroup], origin: Origin
 ) -> Criteria:
+    has_directory = isinstance(document.server, Server) and document.server.ldap is not None
     planned: dict[str, set[str]] = {topology[0].driver_name: {INJECT} if outside else set()}
     for group in topology:
-        planned.setdefault(group.driver_name, set()).update(group.planned_tasks)
+        resolves = has_directory and group.planned_tasks & {"SEND", "FORWARD"}
+        planned.setdefault(group.driver_name, set()).update(group.planned_tasks | ({RESOLVE} if resolves else set()))
     stress, outage = document.run.mode == STRESS, document.run.outage is not None
     criteria = read_criteria(document.criteria, planned, stress, origin, document.probes, outage=outage)
     # The server is not late while the program is not looking.

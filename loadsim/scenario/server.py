@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from loadsim.documents.schema import Text, whole, word
 from loadsim.documents.typed import ReadAs, Reads, mismatch, mismatches, show, strict
@@ -16,6 +16,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.host_port import bracketed, is_loopback
 from loadsim.model.ports import Endpoint, stated_endpoints
+from loadsim.model.terms import LDAP
 from loadsim.scenario.accounts import AccountsSection
 from loadsim.scenario.log_on import (
     AUTO,
@@ -39,6 +40,9 @@ SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
 """RFC 5321, RFC 6409 section 3.1 and RFC 8314 section 3.3."""
 
 HTTP_PORTS = {"http": 80, "https": 443}
+
+LDAP_PORTS = {"ldap": 389, "ldaps": 636}
+"""RFC 4516 section 2, and the port that IANA assigned to LDAP over TLS."""
 
 MAPI_PATH = "/mapi/emsmdb"
 """The mailboxes' path on servers for MAPI over HTTP. Clients learn it by Autodiscover, which loadsim does not use."""
@@ -202,7 +206,53 @@ class _Mapi:
         return "implicit" if self.url.scheme == "https" else "none"
 
 
-def _check_tls(section: _Imap | _Smtp | _Mapi) -> None:
+def _ldap_url(value: object) -> SplitResult:
+    """Read scheme, host, port and base (RFC 4516). No error shows the value, which may contain a password."""
+    try:
+        url = urlsplit(value if isinstance(value, str) else "")
+        sound = url.scheme in LDAP_PORTS and bool(url.hostname) and url.port != 0 and len(url.path) > 1
+    except ValueError:
+        sound = False
+    if not sound or url.query or url.fragment or url.username is not None:
+        raise mismatch(
+            "scheme, host, port and base, such as ldap://mail.example.com/ou=people,dc=example", "something else"
+        )
+    return url
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Ldap:
+    url: Annotated[SplitResult, Reads(_ldap_url, "text")]
+    """Address, and the name below which the entries are: `ldap://` (port 389) or `ldaps://` (636), a host, which beyond
+    loopback must be in `allow_hosts`, and the base, such as `/ou=people,dc=example,dc=com`."""
+    bind_dn: Pattern | None = None
+    """A user's distinguished name, such as `uid={user},ou=people,dc=example,dc=com`, to log on with the password.
+    Default: no log-on."""
+    ca_file: Text | None = None
+    """As for IMAP."""
+    tls_server_name: Text | None = None
+    """As for IMAP."""
+    tls_verify: Verification = True
+    """As for IMAP."""
+    client_certificate: Pattern | None = None
+    """As for IMAP."""
+    client_key: Pattern | None = None
+    """As for IMAP. Default: in the certificate's file."""
+
+    def __post_init__(self) -> None:
+        _check_tls(self)
+
+    @property
+    def host(self) -> str:
+        return self.url.hostname or ""
+
+    @property
+    def tls(self) -> str:
+        return "implicit" if self.url.scheme == "ldaps" else "none"
+
+
+def _check_tls(section: _Imap | _Smtp | _Mapi | _Ldap) -> None:
     """Reject settings that have no meaning without TLS, and a key without a certificate."""
     meant = {
         "ca_file": section.ca_file is not None,
@@ -210,7 +260,8 @@ def _check_tls(section: _Imap | _Smtp | _Mapi) -> None:
         "tls_verify": not section.tls_verify,
         "client_certificate": section.client_certificate is not None,
     }
-    key_of_tls, with_tls = ("url", "https") if isinstance(section, _Mapi) else ("tls", "starttls or implicit")
+    with_tls = {_Mapi: "https", _Ldap: "ldaps"}.get(type(section), "starttls or implicit")
+    key_of_tls = "url" if isinstance(section, _Mapi | _Ldap) else "tls"
     mistakes = [
         mismatch(f"{with_tls} with {key}", "none", at=(key_of_tls,))
         for key, given in meant.items()
@@ -225,10 +276,10 @@ def _check_tls(section: _Imap | _Smtp | _Mapi) -> None:
 
 
 _COMMON = (*("host", "tls", "ca_file", "tls_server_name", "tls_verify"), *("client_certificate", "client_key"))
-"""Keys shared by an endpoint and the file for all services, except MAPI's `host` and `tls`, which `url` has."""
+"""Keys shared by an endpoint and the file for all services, except that `url` has `host` and `tls` of MAPI and LDAP."""
 
 
-def _common(service: _Imap | _Smtp | _Mapi | Endpoint) -> dict[str, Any]:
+def _common(service: _Imap | _Smtp | _Mapi | _Ldap | Endpoint) -> dict[str, Any]:
     return {key: getattr(service, key) for key in _COMMON}
 
 
@@ -260,6 +311,13 @@ def _mapi(section: _Mapi) -> Endpoint:
     return Endpoint(port=port, path=f"{path}?{url.query}" if url.query else path, methods=methods, **_common(section))
 
 
+def _ldap(section: _Ldap) -> Endpoint:
+    url = section.url
+    auth = section.bind_dn is not None
+    port = url.port or LDAP_PORTS[url.scheme]
+    return Endpoint(port=port, path=unquote(url.path[1:]), auth=auth, bind_dn=section.bind_dn, **_common(section))
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -271,15 +329,19 @@ class Server:
     """SMTP service, for submission."""
     mapi: Annotated[Endpoint, ReadAs(_Mapi, _mapi)] | None = None
     """MAPI over HTTP, in place of IMAP and SMTP."""
+    ldap: Annotated[Endpoint, ReadAs(_Ldap, _ldap)] | None = None
+    """Address book, in which users without MAPI find the recipients of new and forwarded messages."""
 
     def __post_init__(self) -> None:
-        if not self.endpoints:
+        if not self.endpoints.keys() - {LDAP}:
             raise mismatch("imap and smtp, or mapi")
+        if self.ldap is not None and self.mapi is not None:
+            raise mismatch("imap and smtp with ldap: MAPI has an address book of its own", "mapi", at=(LDAP,))
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints, by service."""
-        return stated_endpoints(self.imap, self.smtp, self.mapi)
+        return stated_endpoints(self.imap, self.smtp, self.mapi, self.ldap)
 
     @property
     def log_on(self) -> str | None:
@@ -317,7 +379,7 @@ def resolve_server(
             if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
                 expected = "a loopback address, or a host in allow_hosts"
                 found_host = f"{show(endpoint.host)}; add allow_hosts: [{show(endpoint.host)}]"
-                key = "url" if service == "mapi" else "host"
+                key = "url" if service in ("mapi", LDAP) else "host"
                 raise origin.error_saying(("server", service, key), expected, found_host)
         with problems:
             endpoints[service] = _with_files(endpoint, service, origin, directory)
@@ -349,10 +411,11 @@ def _check_methods(accounts: AccountsSection | None, server: Server, origin: Ori
         for method in endpoint.methods if endpoint.auth and service != "mapi" else ():
             with problems:
                 _check_method(method, accounts, endpoint, service, origin)
-        if service == "mapi" and (accounts.master is not None or not accounts.has_password):
-            found = "none" if accounts.master is None else "a master's"
-            with problems:
-                raise origin.error_saying(("accounts",), "each user's password, for mapi", found)
+        if service in ("mapi", LDAP):
+            if endpoint.auth and (accounts.master is not None or not accounts.has_password):
+                found = "none" if accounts.master is None else "a master's"
+                with problems:
+                    raise origin.error_saying(("accounts",), f"each user's password, for {service}", found)
             continue
         secrets = accounts.has_password or accounts.token_file is not None or endpoint.client_certificate
         if endpoint.auth and not endpoint.methods and not secrets:
@@ -384,6 +447,9 @@ def _endpoint_document(service: str, endpoint: Endpoint) -> dict[str, Any]:
         auth = endpoint.methods[0] if endpoint.methods else "basic"
         others = {key: value for key, value in common.items() if key not in ("host", "tls")}
         return {"url": mapi_url(endpoint), "auth": auth, **others}
+    if service == LDAP:
+        others = {key: value for key, value in common.items() if key not in ("host", "tls")}
+        return {"url": ldap_url(endpoint), "bind_dn": endpoint.bind_dn, **others}
     own: dict[str, Any] = {"auth": list(endpoint.methods) or endpoint.auth, "connection": endpoint.connection}
     if service == "imap":
         own = {
@@ -398,3 +464,9 @@ def mapi_url(endpoint: Endpoint) -> str:
     """Return the URL of a service for MAPI over HTTP, as in a file."""
     scheme = "http" if endpoint.tls == "none" else "https"
     return f"{scheme}://{bracketed(endpoint.host)}:{endpoint.port}{endpoint.path}"
+
+
+def ldap_url(endpoint: Endpoint) -> str:
+    """Return the URL of an address book, as in a file."""
+    scheme = "ldap" if endpoint.tls == "none" else "ldaps"
+    return f"{scheme}://{bracketed(endpoint.host)}:{endpoint.port}/{quote(endpoint.path, safe='=,+')}"

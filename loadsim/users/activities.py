@@ -94,6 +94,11 @@ def only(step: Step) -> Steps:
 
 
 def _send(task: Task, about: Any, user: UserMail) -> Steps:
+    """Submit a message, and save it. Recipients who are not those of another message are looked up while typed."""
+    if user.directory is not None and task in (tasks.SEND, tasks.FORWARD):
+        kind, name = (workload.NEW_MAIL, about) if task is tasks.SEND else ("forward", about.tag.id)
+        to = user.workload.addressing(user.number, user.profile, kind, name)
+        yield Step(tasks.RESOLVE, user.workload.addresses(to))
     outgoing = yield Step(task, about)
     if outgoing is not None and user.profile.new_mail.save_sent:
         yield Step(tasks.SAVE_SENT, outgoing)

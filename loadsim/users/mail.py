@@ -72,6 +72,7 @@ class UserMail:
         self.group = host.workload.population.group(account.number)
         self.profile = self.group.profile
         self._open(driver)
+        self.directory = None if host.directory is None else host.directory(account, observer)
         self.folders = host.workload.own_folders(account.number)
         old_mail = host.workload.scenario.mailbox.inbox is not None
         self.inbox = Inbox(self.run_id, host.workload.last_sender, self.profile.inbox_limit, old_mail)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadsim.errors import MailMissing, ServerRefused
+from loadsim.model import terms
 from loadsim.model.content.compose import Answered, Attachment, least_bytes
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, SearchKey, Structure
@@ -31,7 +32,7 @@ class Task:
     """One kind of task.
 
     `compose` takes the result of `fetch`, and `act` the result of `compose`. If `submits`, `act` talks to the
-    submission service, and its failure does not affect the mailbox session.
+    submission service or the address book, and its failure does not affect the mailbox session.
     """
 
     name: str
@@ -216,6 +217,11 @@ def _compose(
     return Outgoing(message, message_id, addresses, user.workload.recipients(to), to.users, answers)
 
 
+async def resolve(user: UserMail, addresses: Sequence[str]) -> None:
+    assert user.directory is not None
+    await user.directory.resolve(addresses)
+
+
 async def submit(user: UserMail, outgoing: Outgoing) -> Outgoing:
     with user.unless_stored(outgoing.id, INBOX, outgoing.reached):
         await user.submission.send(user.account.address, outgoing.addresses, outgoing.message)
@@ -379,6 +385,8 @@ async def log_off(user: UserMail, _: None) -> None:
             for header in own:
                 user.record_received("expunged", header, folder)
     await user.submission.close()
+    if user.directory is not None:
+        await user.directory.close()
     await mail.log_off()
     if lack is not None:
         raise lack
@@ -389,6 +397,7 @@ FIRST_SYNC = Task("FIRST SYNC", first_sync)
 SYNC = Task("SYNC", sync)
 READ = Task("READ", read)
 LOAD_ATTACHMENT = Task("LOAD ATTACHMENT", load_attachment)
+RESOLVE = Task(terms.RESOLVE, resolve, submits=True)
 SEND = Task("SEND", submit, compose_new, submits=True)
 REPLY = Task("REPLY", submit, compose_reply, submits=True)
 REPLY_ALL = Task("REPLY ALL", submit, compose_reply_all, submits=True)

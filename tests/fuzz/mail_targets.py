@@ -1,6 +1,7 @@
 """Targets without I/O: what servers send, and what an e-mail holds."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -10,6 +11,7 @@ from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.reading import has_tag_section, header_of, origin_of, structure_of, tag_of
 from loadsim.protocols.imap.responses import Condition, Fetched, Search, Tagged
 from loadsim.protocols.imap.wire import ImapWire
+from loadsim.protocols.ldap import messages as ldap
 from loadsim.protocols.smtp.wire import SmtpWire
 
 from .mutate import mutated
@@ -172,7 +174,25 @@ def _smtp_wire(data: bytes) -> None:
             assert 200 <= reply.code < 600 and isinstance(reply.text, str)
 
 
+LDAP_RESPONSES = (
+    bytes.fromhex("300c02010161070a010004000400"),
+    bytes.fromhex("302b020102642604046e616d65301e301c04046d61696c311404116f6e65406578616d706c652e74657374"),
+    bytes.fromhex("300c02010265070a010404000400300c02010078070a013404000400"),
+)
+LDAP_WORDS = (b"\x30\x80", b"\x84\0\0\0\1", b"\x02\1\1", b"\x64\0", b"\x65\x03\x0a\1\0", b"\x04\0", b"\x31\x82\1\0")
+
+
+def _ldap(data: bytes) -> None:
+    """Take whole messages, and read each as an entry and as a result."""
+    for message in ldap.split(bytearray(data)):
+        assert 0 < message.size_bytes <= len(data)
+        for read in (ldap.addresses_of, ldap.result_of):
+            with suppress(ProtocolError):
+                read(message.content)
+
+
 TARGETS = (
+    Target("ldap", mutated(LDAP_RESPONSES, LDAP_WORDS), _ldap, (ProtocolError,)),
     Target("imap-wire", mutated(LINES + FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
     Target("imap-fetch", mutated(FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
     Target(

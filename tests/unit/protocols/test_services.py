@@ -18,7 +18,7 @@ from loadsim.protocols.registry import check_protocols, needed_services, open_dr
 from loadsim.provisioning.sessions import preparing_driver, services_of
 from loadsim.runs.server import server_under_test
 from loadsim.scenario.scenario import Scenario, load_scenario
-from loadsim.scenario.server import Server
+from loadsim.scenario.server import Server, server_document
 
 HTTP = {"url": "http://127.0.0.1:8080/mapi/emsmdb"}
 IMAP, SMTP = {"host": "127.0.0.1"}, {"host": "127.0.0.1", "port": 25}
@@ -62,6 +62,47 @@ def scenario(server: Any, *protocols: str, **keys: Any) -> Scenario:
 def mapi_of(found: Scenario) -> Endpoint:
     assert isinstance(found.server, Server) and found.server.mapi is not None
     return found.server.mapi
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "tls", "base"),
+    [
+        ("ldap://localhost/dc=sim,dc=test", "localhost", 389, "none", "dc=sim,dc=test"),
+        ("ldaps://[::1]:1636/ou=our%20people,dc=test", "::1", 1636, "implicit", "ou=our people,dc=test"),
+    ],
+)
+def test_an_ldap_url_states_host_port_base_and_tls(url: str, host: str, port: int, tls: str, base: str) -> None:
+    found = scenario({"imap": IMAP, "smtp": SMTP, "ldap": {"url": url, "bind_dn": "cn={user}"}}, "imap").server
+    assert isinstance(found, Server)
+    assert found.ldap == Endpoint(host, port, tls, path=base, bind_dn="cn={user}")
+    again = scenario(server_document(found), "imap").server
+    assert again == found
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"url": "ldap://localhost"}, "server.ldap.url: expected scheme, host, port and base"),
+        ({"url": "ldap://user:hunter2@localhost/dc=x"}, "server.ldap.url: expected scheme, host, port and base"),
+        ({"url": "ldap://192.0.2.1/dc=x"}, "server.ldap.url: expected a loopback address, or a host in allow_hosts"),
+        ({"ca_file": "own.yaml"}, "server.ldap.url: expected ldaps with ca_file"),
+        ({"bind_dn": "cn={name}"}, "server.ldap.bind_dn: expected no fields but"),
+    ],
+)
+def test_an_ldap_section_that_cannot_be_meant_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        scenario({"imap": IMAP, "smtp": SMTP, "ldap": {"url": "ldap://localhost/dc=x"} | changes}, "imap")
+    assert said in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_an_address_book_needs_users_without_mapi_and_their_passwords() -> None:
+    ldap = {"url": "ldap://localhost/dc=x", "bind_dn": "cn={user}"}
+    with pytest.raises(ConfigError, match="imap and smtp with ldap"):
+        scenario({"mapi": HTTP, "ldap": ldap}, "other")
+    with pytest.raises(ConfigError, match="each user's password, for ldap"):
+        master = {"user": "user{index}", "master": "root", "password": "x", "master_separator": "*"}
+        scenario({"imap": IMAP, "smtp": SMTP, "ldap": ldap}, "imap", accounts=master)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ An attachment of browsed mail lies in another folder."""
 
 
 def test_the_table_names_every_task() -> None:
-    further = {*ASSISTANT_TASKS, "FIRST SYNC"}  # of assistants, and of new mail programs
+    further = {*ASSISTANT_TASKS, "FIRST SYNC", "RESOLVE"}  # of assistants, new mail programs, address books
     assert {*TABLE, *further} == set(TASKS) == ALL_TASKS
     assert all(task.name == name for name, task in TASKS.items())
 

@@ -1,0 +1,1 @@
+"""The address book by LDAP (RFC 4511)."""
