@@ -85,7 +85,7 @@ class _Scene(StandaloneControl):
 
     def fault(self, user: int, name: str, number: int) -> TaskFailed | None:
         """`InMemoryDriver.fault`."""
-        task = self.engine.users[user - 1].performing
+        task = self.engine.users[user - 1].recorder.performing
         command = Command(user, task, name, number, self._at_s(self.engine.now_ns()))
         return self._crime.fails(command) if self._crime.affects(user) else None
 

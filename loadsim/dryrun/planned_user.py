@@ -101,6 +101,7 @@ class PlannedUser:
     """A user, who also observes their mailbox (`ports.Observer`) and logs their activities (`pending.ActivityLog`)."""
 
     lines = NO_LINES
+    answered_ns = 0
 
     def __init__(self, host: Host, now: Instant, account: Account, driver: Driver) -> None:
         self.number = account.number

@@ -36,11 +36,12 @@ from loadsim.timinglog.records import GIVEN_UP
 from loadsim.users.activities import UnderWay, plan
 from loadsim.users.assistant import Assistant
 from loadsim.users.companion import COMPANION, Companion
-from loadsim.users.host import Observed, SessionCounts
+from loadsim.users.host import SessionCounts, TaskObserver
 from loadsim.users.mail import UserMail
 from loadsim.users.sender import Sender
+from loadsim.users.task_recorder import IDLE
 from loadsim.users.tasks import Task
-from loadsim.users.user import IDLE, User
+from loadsim.users.user import User
 
 LOG_ON_LIMIT_S = 60.0
 """The longest time after the ramp-up that the common start waits for one more user to log on, or end a first sync."""
@@ -65,7 +66,7 @@ COLLECTOR = (50, 2, 1_000_000_000)
 a few tenths of a millisecond (up to 4 ms with 900). Older objects are never scanned: tasks leave no cycles."""
 
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
-"""The values of `User.performing` while no planned task runs."""
+"""The values of `TaskRecorder.performing` while no planned task runs."""
 
 PLANNED_AT_ONCE = 100
 """The number of plans made in one turn of the event loop; between turns, the engine answers and sends heartbeats."""
@@ -180,7 +181,7 @@ class Engine:
             )
         ]
         self._others: list[Assistant | Sender] = [
-            Assistant(self, user.mail, call, driver, user.whose)
+            Assistant(self, user.mail, call, driver, user.recorder.whose)
             for user in self.users
             for call, driver in load.assistants.get(workload.population.group(user.number).driver_name, {}).items()
         ]
@@ -227,7 +228,7 @@ class Engine:
         text = text_of(line, account, sent=sent)
         self._events.write("line", user=account.number, line=f"{self._time(self.now_ns())} {text}")
 
-    def _excerpt(self, user: Observed) -> list[str]:
+    def _excerpt(self, user: TaskObserver) -> list[str]:
         if user.lines is NO_LINES:
             return []
         return excerpt(user.lines, self.workload.scenario.any_account(user.number), self._time)
@@ -236,7 +237,7 @@ class Engine:
         """Return an instant as a time of day (UTC), as in a server's log."""
         return f"{datetime.fromtimestamp(self._wall_us(at_ns) / 1e6, UTC):%H:%M:%S.%f}"[:-3]
 
-    def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
+    def failed(self, user: TaskObserver, task: str, failure: TaskFailed) -> str:
         """Count a failure, and write an event if it is the first of its kind. Return the kind to record."""
         kind = self._counters.failure(task, failure)
         self._note_failure(task, failure)
@@ -414,7 +415,7 @@ class Engine:
 
     async def _finish_and_drain(self, *, drain: bool) -> None:
         """Let running tasks end, cancel the rest after the grace period, then wait for mail in transit."""
-        working: tuple[User | Assistant | Sender, ...] = (*self.users, *self._others)
+        working = [each.recorder for each in (*self.users, *self._others)]
         await self._until(
             self._limits.grace_s, lambda: all(each.performing in BETWEEN_TASKS for each in working), self._cutting
         )

@@ -30,8 +30,8 @@ from loadsim.scenario.workload import Workload
 from loadsim.users.activities import Step, Steps, UnderWay
 from loadsim.users.mail import Sought, UserMail
 from loadsim.users.stored_mail import StoredMail
+from loadsim.users.task_recorder import IDLE
 from loadsim.users.tasks import LOGON, SAVE_SENT, SYNC, TASKS, Outgoing, Read, Task
-from loadsim.users.user import IDLE
 
 SMALL = "ups1K"
 """The kind of the check's messages, except those with an attachment."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import cached_property
 
-from loadsim.errors import ServerLost, TaskFailed
+from loadsim.errors import GeneratorFailed, ServerLost, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.ports import INBOX, Account, Driver, KeptLines
-from loadsim.model.records import GENERATOR, Arrival
+from loadsim.model.ports import INBOX, Account, Driver
+from loadsim.model.records import GENERATOR
 from loadsim.users.alarm import Alarm
 from loadsim.users.host import Host
-from loadsim.users.session_state import DROPPED, SessionState, next_look_ns
+from loadsim.users.session_state import DROPPED, next_look_ns
 from loadsim.users.stored_mail import StoredMail
+from loadsim.users.task_recorder import TaskRecorder
 from loadsim.users.tasks import SCREENFUL
 
 COMPANION = "COMPANION"
@@ -24,7 +24,7 @@ LIST_AGAIN_S = 5.0
 
 
 class Companion:
-    """A companion, which also observes its driver (`ports.Observer`).
+    """A companion.
 
     Its commands are recorded; everything else is only counted, in `host.counts`. It affects no task times, delivery
     times or scores. `which` is its position among its user's companions, from 1. At the end, it checks that the Inbox
@@ -34,12 +34,13 @@ class Companion:
     def __init__(self, host: Host, account: Account, driver: Driver, which: int, stored: StoredMail) -> None:
         self.number = account.number
         self.which = which
-        self.now = host.now_ns  # ports.Observer: the instant, in nanoseconds
+        self.now = host.now_ns
         self._host = host
         self._stored = stored
         self._counts = host.counts.companions
-        self._recorder = host.recorder
-        session = driver.session(account, self)
+        whose = account.number, "", driver.name
+        self._recorder = TaskRecorder(host, whose, self._arrived, self._lose, self._broken)
+        session = driver.session(account, self._recorder)
         self._mailbox = session.mailbox
         self._poll_ns = None if session.poll_s is None else round(session.poll_s * 1e9)  # None: the session stays open
         self._stream = f"companion {which}"  # for random draws
@@ -48,13 +49,12 @@ class Companion:
         self._new = False  # mail was announced, but has not been listed yet
 
         # The session.
-        self._state = SessionState()
+        self._state = self._recorder.session
         self._at_work = False  # logged on; with a session per view, true from the first log-on
         self._was_on = False
         self._tried = False
         self._lost: Exception | None = None  # why the session ended between calls
         self._lost_before = False  # the previous session was lost
-        self._broken: TaskFailed | None = None  # our own error, which makes the running call fail
         self._down_since_ns: int | None = None  # None while the server is serving the companion
         self._asked_ns: int | None = None  # when the calls that are still unanswered began
 
@@ -65,49 +65,29 @@ class Companion:
 
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
 
-    @cached_property
-    def lines(self) -> KeptLines:
-        return self._host.lines(self.number)
-
-    def command(
-        self,
-        name: str,
-        since: int,
-        outcome: str,
-        sent_bytes: int,
-        received_bytes: int,
-        arrival: Arrival | None = None,
-        own_ns: int = 0,
-    ) -> None:
-        since += own_ns
-        try:
-            answered_ns = self.now() if arrival is None else max(since, arrival[0])
-            self._recorder.command((name, self.number, since, answered_ns, outcome, sent_bytes, received_bytes))
-        except Exception as error:  # noqa: BLE001 - raised here, it would end the connection as if the server had
-            self._broken = self._host.internal_error(error, f"the end of {name}", self.number)
-            asyncio.get_running_loop().call_soon(self._break_off)
-
-    def arrived(self, _: int, at_ns: int | None = None) -> None:
+    def _arrived(self, *_: int) -> None:
         if not self._new:
             self._new = True
             if self._poll_ns is None:
                 self._due_ns = self.now()
                 self._host.in_turn(self._alarm.wake)  # all members of a list receive this at the same moment
 
-    def lost(self, failure: Exception) -> None:
+    def _lose(self, failure: Exception) -> None:
         self._lost = failure
         self._alarm.wake()
+
+    def _broken(self, failure: GeneratorFailed) -> None:
+        """End the session soon: our own error in a callback has left its state unknown. The running call fails."""
+        asyncio.get_running_loop().call_soon(self._abort, failure)
 
     def drop(self) -> None:
         """Abort the connection of a session that is kept open, as `User.drop` does."""
         if self._at_work and self._poll_ns is None:
-            self._mailbox.abandon()
-            self.lost(ServerLost(DROPPED))
+            self._abort(ServerLost(DROPPED))
 
-    def _break_off(self) -> None:
-        """End the session: our own error in a callback has left its state unknown. The running call fails."""
+    def _abort(self, failure: TaskFailed) -> None:
         self._mailbox.abandon()
-        self.lost(self._broken or TaskFailed("session ended"))
+        self._lose(failure)
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
@@ -276,14 +256,10 @@ class Companion:
         return failure
 
     def _failed(self, error: Exception) -> TaskFailed:
-        """Count and return a failure: ours, if an error of ours ended the session (`_break_off`)."""
-        broken, self._broken = self._broken, None
-        if isinstance(error, TaskFailed):
-            failure = broken or error
-        else:
-            failure = self._host.internal_error(error, COMPANION, self.number)
+        """Count and return a failure."""
+        failure = self._recorder.failure(error, COMPANION)
         self._counts.failures += failure.outcome != GENERATOR
-        self._host.failed(self, COMPANION, failure)
+        self._recorder.count(COMPANION, failure)
         return failure
 
     def _log_on_failed(self, failure: TaskFailed) -> None:

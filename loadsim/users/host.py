@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import KeptLines, OpenDirectory, Recorder
+from loadsim.model.ports import KeptLines, Observer, OpenDirectory, Recorder
 from loadsim.scenario.workload import Workload
 
 Late_s = tuple[float, float, float]
@@ -59,13 +59,11 @@ class SessionCounts:
     outside: OutsideCounts = field(default_factory=OutsideCounts)
 
 
-class Observed(Protocol):
-    """A user or companion whose failures are counted."""
+class TaskObserver(Observer, Protocol):
+    """Observes the drivers of a user, companion, assistant or outside sender."""
 
     number: int
-
-    @property
-    def lines(self) -> KeptLines: ...
+    answered_ns: int  # when the running task's last answer arrived; 0 before the first
 
 
 class Host(Protocol):
@@ -107,7 +105,7 @@ class Host(Protocol):
     def lines(self, user: int) -> KeptLines:
         """Return an empty store for a user's or companion's last protocol lines."""
 
-    def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
+    def failed(self, user: TaskObserver, task: str, failure: TaskFailed) -> str:
         """Count a failure. Return the kind to record."""
 
     def internal_error(self, error: Exception, during: str, user: int | None = None) -> GeneratorFailed:

@@ -22,11 +22,10 @@ from loadsim.model.ports import (
     Driver,
     Flag,
     Header,
-    Observer,
     SearchKey,
 )
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
-from loadsim.users.host import Host
+from loadsim.users.host import Host, TaskObserver
 from loadsim.users.inbox import Inbox, Unread
 from loadsim.users.stored_mail import StoredMail
 
@@ -57,7 +56,7 @@ class UserMail:
         host: Host,
         account: Account,
         driver: Driver,
-        observer: Observer,
+        observer: TaskObserver,
         listed: Callable[[Sequence[Unread]], object],
     ) -> None:
         self.host = host
@@ -84,7 +83,6 @@ class UserMail:
         copies = self.first_sync is not None
         self.uncopied = [INBOX, *self._named, *self.folders] if copies else []  # folders yet to copy
         self.watching = False  # the server has been asked to announce new mail
-        self.answered_ns = 0  # when the running task's last answer arrived; 0 before the first
         self._recorder = host.recorder
         self._listed = listed
 
@@ -93,10 +91,10 @@ class UserMail:
         self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
         self.poll_s, self.copied = session.poll_s, session.copied
 
-    def of_assistant(self, call: str, driver: Driver, observer: Observer) -> UserMail:
+    def of_assistant(self, call: str, driver: Driver, observer: TaskObserver) -> UserMail:
         """Return this mail as seen by the user's assistant, which has a session of its own."""
         own = copy(self)
-        own.call, own.observer, own.shown, own.answered_ns = call, observer, [], 0
+        own.call, own.observer, own.shown = call, observer, []
         own._open(driver)
         return own
 
@@ -263,7 +261,7 @@ class UserMail:
             raise
 
     def record_accepted(self, message_id: str, reached: Iterable[int], individuals: Collection[int]) -> None:
-        at_ns = self.answered_ns or self.now()
+        at_ns = self.observer.answered_ns or self.now()
         for user in reached:
             addressed = INDIVIDUALLY if user in individuals else BY_LIST
             self._record("accepted", message_id, user, self.number, addressed, at_ns)

@@ -20,7 +20,6 @@ class Outbox:
     def __init__(self, host: Host, sender: int, submission: Submission) -> None:
         self.host = host
         self.now = host.now_ns
-        self.answered_ns = 0  # when the running task's last answer arrived; 0 before the first
         self._sender = sender
         self._address = host.workload.scenario.sender_account(sender).address
         self._submission = submission

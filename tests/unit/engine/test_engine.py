@@ -368,10 +368,10 @@ def test_a_session_lost_while_idle_is_replaced(tmp_path: Path) -> None:
         box = driver.mailboxes[1]
         await asyncio.sleep(60)
         for _ in range(100):
-            if engine.users[0].performing is None:
+            if engine.users[0].recorder.performing is None:
                 break
             await asyncio.sleep(0.5)
-        engine.users[0].arrived(1)  # and before it can be asked for:
+        engine.users[0].recorder.arrived(1)  # and before it can be asked for:
         box.break_off(ServerLost("BYE", "shutting down"))
         assert engine.users[0].mail.inbox.announced == 0
 
@@ -395,7 +395,7 @@ def test_a_session_lost_right_after_log_on_is_replaced(tmp_path: Path) -> None:
             await watch()
             user.mail.mailbox.watch = watch  # type: ignore[method-assign]
             user.mail.mailbox.abandon()
-            user.lost(ServerLost("reset"))
+            user.recorder.lost(ServerLost("reset"))
 
         user.mail.mailbox.watch = once  # type: ignore[method-assign]
 

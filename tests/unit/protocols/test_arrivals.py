@@ -19,7 +19,7 @@ from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.smtp.commands import DATA, SmtpCommand
 from loadsim.protocols.smtp.connection import SmtpConnection
 from loadsim.protocols.transport import Transport
-from loadsim.users.waits import time_between
+from loadsim.users.task_recorder import time_between
 
 ACCOUNT = Account(1, "user1", "user1@loadsim.test", "secret")
 

@@ -204,7 +204,7 @@ def failing(outcome: TaskFailed, command: str, during: str | None, times: int = 
         def fault(user: int, name: str, _: int) -> Exception | None:
             nonlocal left
             started = engine.start_ns and engine.now_ns() >= engine.start_ns
-            if left and started and user == 1 and name == command and engine.users[0].performing == during:
+            if left and started and user == 1 and name == command and engine.users[0].recorder.performing == during:
                 left -= 1
                 return outcome
             return None
@@ -246,7 +246,8 @@ def test_every_failure_is_counted_once(tmp_path: Path) -> None:
             kinds = {31: ServerLost("gone"), 23: ServerRefused("no"), 59: ServerSilent("silent")}
             failure = next((failure for every, failure in kinds.items() if given % every == 0), None)
             if failure is not None:
-                failed[engine.users[user - 1].performing or "IDLE", failure.outcome, name.partition(" ")[0]] += 1
+                task = engine.users[user - 1].recorder.performing or "IDLE"
+                failed[task, failure.outcome, name.partition(" ")[0]] += 1
             return failure
 
         driver.fault = fault

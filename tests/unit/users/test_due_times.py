@@ -20,6 +20,7 @@ from loadsim.scenario.workload import PROCESS_INBOX, Workload
 from loadsim.users.activities import Step
 from loadsim.users.mail import UserMail
 from loadsim.users.session_state import Late
+from loadsim.users.task_recorder import TaskRecorder
 from loadsim.users.user import User
 
 S = 10**9
@@ -200,18 +201,18 @@ def noted(monkeypatch: pytest.MonkeyPatch, listed_ns: dict[tuple[int, str], int]
     `listed_ns` is told when the Inbox of a user showed a message.
     """
     found: defaultdict[int, set[str]] = defaultdict(set)
-    perform, skipped, take_in = User._perform, User.skipped, UserMail._take_in
+    perform, skipped, take_in = User._perform, TaskRecorder.skipped, UserMail._take_in
 
-    def note(user: User, step: Step) -> None:
+    def note(number: int, step: Step) -> None:
         if step.task.name == "READ":
-            found[user.number].add(step.about.tag.id)
+            found[number].add(step.about.tag.id)
 
     async def noting_perform(self: User, due: int, step: Step, ready: int | None = None, late: Late = (0, 0, 0)) -> Any:
-        note(self, step)
+        note(self.number, step)
         return await perform(self, due, step, ready, late)
 
-    def noting_skipped(self: User, step: Step, due: int) -> None:
-        note(self, step)
+    def noting_skipped(self: TaskRecorder, step: Step, due: int) -> None:
+        note(self.number, step)
         skipped(self, step, due)
 
     def noting_take_in(self: UserMail, event: str, new: Any) -> None:
@@ -220,7 +221,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, listed_ns: dict[tuple[int, str], int]
 
     monkeypatch.setattr(UserMail, "_take_in", noting_take_in)
     monkeypatch.setattr(User, "_perform", noting_perform)
-    monkeypatch.setattr(User, "skipped", noting_skipped)
+    monkeypatch.setattr(TaskRecorder, "skipped", noting_skipped)
     return found
 
 

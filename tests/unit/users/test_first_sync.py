@@ -10,6 +10,7 @@ import pytest
 import yaml
 from virtual_runs import Lived, assert_one_at_a_time, chosen, live, quiet, scenario_of
 
+from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, ServerRefused
 from loadsim.model.ports import (
     ALL_TASKS,
@@ -183,6 +184,10 @@ def test_mail_of_others_is_listed_and_left_alone(tmp_path: Path) -> None:
 
 def test_mail_that_comes_meanwhile_is_not_missing(tmp_path: Path) -> None:
     """An assistant saves what it sends while Sent Items are copied; LOGOFF finds it there."""
+    engines: list[Engine] = []
+
+    async def during(engine: Engine, _: InMemoryDriver) -> None:
+        engines.append(engine)
 
     def save(mailbox: Copied) -> None:
         batches = mailbox.batches
@@ -191,7 +196,7 @@ def test_mail_that_comes_meanwhile_is_not_missing(tmp_path: Path) -> None:
             async for batch in batches(folder, size):
                 yield batch
             if folder == SENT_ITEMS:
-                user = mailbox._observer.mail  # type: ignore[attr-defined]
+                user = engines[0].users[mailbox.dialogue.user - 1].mail
                 saved = mailbox._system.initial(user.account, INBOX, 0)
                 assert saved.tag is not None
                 tag = saved.tag._replace(run="run-1", id="sent")
@@ -200,7 +205,7 @@ def test_mail_that_comes_meanwhile_is_not_missing(tmp_path: Path) -> None:
 
         mailbox.batches = meanwhile  # type: ignore[method-assign]
 
-    lived, _ = lived_by(tmp_path, change=save)
+    lived, _ = lived_by(tmp_path, change=save, during=during)
     assert {task["outcome"] for task in lived.tape.tasks} == {"ok"}
     assert not lived.mails("missing") and not lived.mails("unlisted")
 
@@ -219,16 +224,20 @@ def test_unknown_mailboxes_are_copied_as_far_as_they_exist(tmp_path: Path) -> No
 def test_parts_are_not_kept_until_the_end_of_the_task(tmp_path: Path) -> None:
     """When the next messages are fetched, those before have been compared."""
     held: list[int] = []
+    engines: list[Engine] = []
+
+    async def during(engine: Engine, _: InMemoryDriver) -> None:
+        engines.append(engine)
 
     def watch(mailbox: Copied) -> None:
-        fetch, observer = mailbox.fetch_whole, mailbox._observer
+        fetch = mailbox.fetch_whole
 
         async def fetch_whole(headers: Sequence[Header]) -> int:
-            held.append(len(observer.mail.shown))  # type: ignore[attr-defined]
+            held.append(len(engines[0].users[mailbox.dialogue.user - 1].mail.shown))
             return await fetch(headers)
 
         mailbox.fetch_whole = fetch_whole  # type: ignore[method-assign]
 
-    lived_by(tmp_path, change=watch)
+    lived_by(tmp_path, change=watch, during=during)
     assert set(held) == {0}
     assert len(held) > 2 * MESSAGES / 3

@@ -184,10 +184,10 @@ def test_a_session_broken_by_loadsim_is_not_the_servers_failure(
 
     async def during(engine: Engine, driver: InMemoryDriver) -> None:
         user = engine.users[0]
-        while user.performing != "BROWSE":  # noqa: ASYNC110 - in virtual time
+        while user.recorder.performing != "BROWSE":  # noqa: ASYNC110 - in virtual time
             await asyncio.sleep(0.01)
         monkeypatch.setattr(Inbox, "announce", lambda *_: 1 / 0)
-        user.arrived(1)
+        user.recorder.arrived(1)
         monkeypatch.undo()
 
     browser = quiet(browse={"per_day": 10})
