@@ -207,6 +207,7 @@ def test_a_run_that_ends_cuts_tasks_off(tmp_path: Path) -> None:
     )
     assert lived.outcomes(SEARCH).count("unfinished") == 3
     assert Counter(lived.outcomes(SEARCH))["skipped"] > 100
+    assert {task["moved_bytes"] for task in lived.tasks() if task["outcome"] == "skipped"} == {0}
     assert lived.outcomes("LOGOFF") == ["ok"] * 3
 
 
