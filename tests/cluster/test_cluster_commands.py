@@ -28,6 +28,27 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.mark.nightly(part="hosts")
+@pytest.mark.parametrize("drops", [True, False])
+def test_an_outage_is_one_on_a_cluster_too(embedded_server: StartEmbedded, tmp_path: Path, drops: bool) -> None:
+    """All clients drop their sessions at the same instant. A command runs once, at the controller."""
+    ran = tmp_path / "ran"
+    outage = {"drop_sessions": True} if drops else {"command": f"/bin/sh -c 'echo once >> {ran}'"}
+    path = on_server(embedded_server, tmp_path / "small.yaml", run=RUN | {"outage": {"at": "2s"} | outage})
+    with controller(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
+        out = tmp_path / "out"
+        made = loadsim("run", path, "--cluster", address, "--clients", "2", "--out", out, "--json", "--no-report")
+    score = json.loads(made.stdout)
+    assert (score["recovery_users"], score["recovery_unrecovered"]) == ((6, 0) if drops else (0, None))
+    events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    dropped = Counter[str]()
+    for event in events:
+        if drops and event["event"] == "outage":
+            dropped[event["client"]] += event["users_on"]
+    assert dropped == ({"one": 3, "two": 3} if drops else {})
+    assert (ran.read_text() if ran.exists() else "") == ("" if drops else "once\n")
+
+
+@pytest.mark.nightly(part="hosts")
 def test_clients_rejoin_after_the_controller_restarts(tmp_path: Path) -> None:
     """A line for each thing that happens; Ctrl-C ends everybody with success. A name is for one client at a time."""
     with controller(tmp_path) as (address, up), client(tmp_path, address, "one") as one:

@@ -119,3 +119,17 @@ def test_a_command_that_fails_ends_the_run(tmp_path: Path, command: str) -> None
     assert [each["code"] for each in score["findings"] if each["cause"] == "fault"] == ["fault-ended"]
     assert (tmp_path / "run" / "outage.out").read_text() == ("1\n" if "exit" in command else "")
     assert score["recovery_users"] == 0
+
+
+def test_a_command_that_hangs_is_ended_with_the_load(tmp_path: Path) -> None:
+    """The load goes on meanwhile. The command's own children end with it."""
+    pid = tmp_path / "pid"
+    hangs = tmp_path / "hangs.sh"
+    hangs.write_text(f"sleep 3600 & echo $! > {pid}; wait\n")
+    run = {"day_length": "12s", "ramp_up": "1s", "warm_up": "2s", "window": "10s", "audit": False}
+    run |= {"outage": {"at": "8s", "command": f"/bin/sh {hangs}"}}
+    score, status = stormy(tmp_path, {}, run=run)
+    assert status == 3
+    (fault,) = (each["code"] for each in score["findings"] if each["cause"] == "fault")
+    assert fault in ("fault-ended", "fault-at-end")  # the command's limit is the load's end
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
