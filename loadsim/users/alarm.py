@@ -1,4 +1,4 @@
-"""A user's sleep until an instant, or until `wake` is called."""
+"""The sleep of one who acts: until an instant, until `wake` is called, or until the end of work."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Callable
 
 
 class Alarm:
-    """Wakes one sleeper at an instant of the clock `now` (nanoseconds), or when `wake` is called."""
+    """Wakes one sleeper at an instant of the clock `now` (nanoseconds), or when `wake` or `close` is called.
+
+    Once it is `closed`, the sleeper begins no more work.
+    """
 
     def __init__(self, now: Callable[[], int]) -> None:
+        self.closed = False
         self._now = now
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -26,6 +30,15 @@ class Alarm:
                 self._timer = loop.call_later(left_ns * 1e-9, self._ring)
         self._waiter = waiter = loop.create_future()
         return waiter
+
+    async def sleep(self, until_ns: int) -> None:
+        """Return at this instant, or when `close` is called, but not for `wake`."""
+        while self._now() < until_ns and not self.closed:
+            await self.until(until_ns)
+
+    def close(self) -> None:
+        self.closed = True
+        self.wake()
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -29,14 +29,14 @@ class Assistant:
         self._mail = mail.of_assistant(call, driver, self.recorder)
         self._pending = PendingActivities(self._mail, self.recorder)
         self._alarm = Alarm(host.now_ns)
-        self._closing = False
+        self.close = self._alarm.close
 
     # --- the day ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Work from the common start until the host calls `close`."""
         try:
-            while not self._closing:
+            while not self._alarm.closed:
                 try:
                     next_ns = self._pending.next_ns
                     if next_ns is not None and next_ns <= self._host.now_ns():
@@ -50,7 +50,7 @@ class Assistant:
         except Exception as error:  # noqa: BLE001 - it ends only this assistant
             failure = self._host.internal_error(error, "an assistant's own work", self.number)
             self.recorder.count(COMPANION, failure)
-            self._closing = True
+            self.close()
         finally:
             self._alarm.cancel()
             self._mail.mailbox.abandon()
@@ -67,10 +67,6 @@ class Assistant:
     def end_day(self, end_ns: int) -> None:
         """Begin no more tasks; record those due before `end_ns` as skipped."""
         self._pending.end(end_ns)
-        self._alarm.wake()
-
-    def close(self) -> None:
-        self._closing = True
         self._alarm.wake()
 
     # --- tasks --------------------------------------------------------------------------------------------------------

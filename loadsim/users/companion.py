@@ -45,6 +45,7 @@ class Companion:
         self._poll_ns = None if session.poll_s is None else round(session.poll_s * 1e9)  # None: the session stays open
         self._stream = f"companion {which}"  # for random draws
         self._alarm = Alarm(host.now_ns)
+        self.close = self._alarm.close
         self._due_ns: int | None = None  # when to list new mail, or look for it next
         self._new = False  # mail was announced, but has not been listed yet
 
@@ -60,7 +61,6 @@ class Companion:
 
         # The end.
         self._end_ns: int | None = None  # of the run
-        self._closing = False
         self._over = False
 
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
@@ -95,8 +95,8 @@ class Companion:
         """Log on at `on_ns`, watch until the host calls `close`, and log off."""
         self._down_since_ns = on_ns
         try:
-            await self._sleep_until(on_ns)
-            while not self._closing:
+            await self._alarm.sleep(on_ns)
+            while not self._alarm.closed:
                 if self._lost is not None:
                     self._end_session(self._failed(self._lost))
                 elif not self._at_work:
@@ -136,10 +136,6 @@ class Companion:
         finally:
             await self._mailbox.log_off()
 
-    async def _sleep_until(self, at_ns: int) -> None:
-        while self.now() < at_ns and not self._closing:
-            await self._alarm.until(at_ns)
-
     def end_day(self, end_ns: int) -> None:
         """Count the time from the common start to the end of the run.
 
@@ -150,18 +146,14 @@ class Companion:
         if self._over:
             self._add_down()
 
-    def close(self) -> None:
-        self._closing = True
-        self._alarm.wake()
-
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     async def _log_on(self) -> None:
         if failed := self._state.failed_log_ons:
             jitter = draw(self._host.workload.seed, self.number, f"{self._stream} back-off", failed)
-            await self._sleep_until(self.now() + self._state.back_off_ns(jitter))
+            await self._alarm.sleep(self.now() + self._state.back_off_ns(jitter))
         async with self._host.log_on_slots:
-            if self._closing:
+            if self._alarm.closed:
                 return
             self._lost = None
             self._new = False  # the first list includes everything announced before

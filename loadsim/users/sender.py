@@ -29,16 +29,16 @@ class Sender:
         self._host = host
         self._now = host.now_ns
         self._alarm = Alarm(host.now_ns)
+        self.close = self._alarm.close
         self._plan: Iterator[Activity] = iter(())
         self._next: Activity | None = None
-        self._closing = False
 
     # --- the run ---
 
     async def run(self) -> None:
         """Submit what is due, from the common start until the host calls `close`."""
         try:
-            while not self._closing:
+            while not self._alarm.closed:
                 due_ns = self._due_ns
                 if due_ns is None or self._now() < due_ns:
                     await self._alarm.until(due_ns)
@@ -82,10 +82,6 @@ class Sender:
             self.recorder.skip(INJECT, due_ns)
             self._take()
         self._next = None
-
-    def close(self) -> None:
-        self._closing = True
-        self._alarm.wake()
 
     async def _inject(self, due_ns: int, index: int) -> None:
         """Compose and submit a message, and record it. Raises only the cancellation at the end of the run."""

@@ -65,7 +65,6 @@ class User:
 
         # The end.
         self.given_up = False  # set by the host: the user's state is broken
-        self._closing = False  # no more work is begun
 
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
 
@@ -119,10 +118,9 @@ class User:
         """Log on at `on_ns`, work until the host calls `close`, log off."""
         self._session.down(on_ns)
         try:
-            while self.now() < on_ns and not self._closing:
-                await self._alarm.until(on_ns)
+            await self._alarm.sleep(on_ns)
             await self._log_on(on_ns)
-            while not self._closing:
+            while not self._alarm.closed:
                 try:
                     await self._work()
                 except asyncio.CancelledError:
@@ -154,13 +152,13 @@ class User:
         failure = self.host.internal_error(error, "a user's own work", self.number)
         if self.given_up:
             return
-        self.given_up = self._closing = True
+        self.given_up = True
         self.recorder.count(IDLE, failure)
         self.host.user_given_up()
         self.recorder.performing = None
         self.listing_unannounced = False
         self._off()
-        self.wake()
+        self._alarm.close()
 
     def plan_day(self) -> None:
         """Make the plan. This happens before the common start, as it takes a while for thousands of users."""
@@ -197,15 +195,14 @@ class User:
             self.mail.stored.end()
 
     def close(self) -> None:
-        self._closing = True
         if not self.is_on and self.host.start_ns and not self.given_up:
             since_ns = self._session.down_since_ns
             self.recorder.span(NO_SESSION, since_ns, since_ns, None, "unfinished")
-        self.wake()
+        self._alarm.close()
 
     async def _work(self) -> None:
         """Do what is due, one thing at a time, and watch for mail in between, until the host calls `close`."""
-        while not self._closing:
+        while not self._alarm.closed:
             now_ns = self.now()
             next_ns = self._pending.next_ns
             mail_due_ns = self._look_due_ns if self._sync_due_ns is None else self._sync_due_ns  # a look, or SYNC
@@ -252,19 +249,18 @@ class User:
 
     async def _log_on(self, due_ns: int) -> None:
         """Log on; try again with growing pauses until it succeeds or the host calls `close`."""
-        while not self._closing:
+        while not self._alarm.closed:
             failed = self._session.failed_log_ons
             if failed:
                 jitter = draw(self.mail.workload.seed, self.number, "back-off", failed)
                 due_ns = self.now() + self._session.back_off_ns(jitter)
-                while self.now() < due_ns and not self._closing:
-                    await self._alarm.until(due_ns)
-                if self._closing:
+                await self._alarm.sleep(due_ns)
+                if self._alarm.closed:
                     return
             self._broke_at_log_on = None
             queues = self.host.log_on_slots.locked()
             async with self.host.log_on_slots:
-                if self._closing:
+                if self._alarm.closed:
                     return
                 on = await self._perform(self.now() if queues else due_ns, Step(tasks.LOGON, None))
             if on:
@@ -359,7 +355,7 @@ class User:
         self.host.counts.users_ready += not (self.mail.was_on or self.mail.uncopied)
         self.host.counts.sessions_restored += self.mail.was_on
         self.is_on = self.mail.was_on = True
-        if self.host.start_ns and not self._closing:
+        if self.host.start_ns and not self._alarm.closed:
             since_ns = self._session.down_since_ns
             self.recorder.span(NO_SESSION, since_ns, since_ns, self.recorder.free_ns, "ok")
         self._session.up(self.recorder.free_ns)
