@@ -17,8 +17,8 @@ from loadsim.errors import ConfigError
 
 MOST_REPEATS = 10_000
 
-_SYSLOG = re.compile(r"(\S+) ([\w./-]+)(?:\[\d+\])?: (.*)")
-_RFC5424 = re.compile(r"(\S+) (\S+) \S+ \S+ (?:-|\[.*?\])(?: (?:\xef\xbb\xbf)?(.*))?$")
+_SYSLOG = re.compile(r"(\S+) ([\w./-]+)(?:\[(\d+)\])?: (.*)")
+_RFC5424 = re.compile(r"(\S+) (\S+) (\S+) \S+ (?:-|\[.*?\])(?: (?:\xef\xbb\xbf)?(.*))?$")
 _REPEATED = re.compile(r"message repeated (\d{1,9}) times: \[ ?(.*)\]$")
 
 
@@ -82,7 +82,7 @@ def _syslog(
     if found is None or (not structured and found[1].endswith(":")):
         known, software = dovecot.line(when, text), "Dovecot"
     else:
-        host, program, message = found[1], found[2], found[3] or ""
+        host, program, process, message = found[1], found[2], found[3] or "", found[4] or ""
         daemon = program.rpartition("/")[2]
         is_postfix = program.startswith("postfix") or ("/" in program and daemon in DAEMONS)
         if not is_postfix and not program.startswith("dovecot"):
@@ -93,7 +93,7 @@ def _syslog(
             times, message = min(int(repeated[1]), MOST_REPEATS), repeated[2]
         known = True
         for _ in range(times):
-            known = postfix.line(when, host, daemon, message) if is_postfix else dovecot.line(when, message)
+            known = postfix.line(when, host, daemon, process, message) if is_postfix else dovecot.line(when, message)
     if known:
         traffic.software[software] += 1
     else:

@@ -271,6 +271,8 @@ def _findings(reading: LogReading, complete: int, counted: int) -> Iterator[Find
         yield finding(Code.QUEUE_IDS_EVICTED, messages=traffic.counts["evicted"])
     if traffic.counts["undecided"]:
         yield finding(Code.SENDERS_FORGOTTEN, messages=traffic.counts["undecided"])
+    if traffic.counts["untraced"]:
+        yield finding(Code.FILTERED_MAIL_UNTRACED, messages=traffic.counts["untraced"])
     if {"Postfix", "Exchange"} <= traffic.software.keys():
         yield finding(Code.LOGS_OVERLAP)
     if traffic.counts["unmatched"] > UNMATCHED_SHARE * len(traffic.mailboxes):

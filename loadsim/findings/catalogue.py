@@ -648,6 +648,9 @@ class Code(Enum):
     SENDERS_FORGOTTEN = _warning(
         "{messages:message} count as mail from outside: too many were waiting until their senders' mailboxes were known"
     )
+    FILTERED_MAIL_UNTRACED = _warning(
+        "{messages:message} passed a filter whose replies name no queue id: counted by sender, not by log-on name"
+    )
     LOGS_OVERLAP = _warning(
         "these are logs of Postfix and of Exchange: messages that pass both count twice",
         "use Exchange's alone, if its users send and receive through Postfix",

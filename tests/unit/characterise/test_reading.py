@@ -253,8 +253,8 @@ def test_many_open_queue_ids_are_closed_early_and_counted() -> None:
     log = PostfixLog(traffic, most_open=10)
     for number in range(100):
         queue_id = f"4A{number:04}"
-        assert log.line(0, "mx1", "smtpd", f"{queue_id}: client=c[192.0.2.1], sasl_username=ann")
-        assert log.line(0, "mx1", "qmgr", f"{queue_id}: from=<ann@example.test>, size=900, nrcpt=1 (queue active)")
+        assert log.line(0, "mx1", "smtpd", "1", f"{queue_id}: client=c[192.0.2.1], sasl_username=ann")
+        assert log.line(0, "mx1", "qmgr", "1", f"{queue_id}: from=<ann@example.test>, size=900, nrcpt=1 (queue active)")
     assert traffic.counts["evicted"] == 90
     log.end()
     assert (traffic.counts["messages"], traffic.counts["still_queued"]) == (100, 10)
