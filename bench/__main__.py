@@ -19,6 +19,7 @@ from bench.cpu import IMAP_DOVECOT, IMAP_NULL, SMTP_NULL
 from bench.healthy import HEALTHY, any_invalid
 from bench.lateness import LATENESS
 from bench.logs import LOGS
+from bench.mail_logs import MAIL_LOGS
 from bench.mapi import MAPI, MAPI_USERS
 from bench.part import Effort, Part, Result, option_of
 from bench.processes import raise_open_files, share_cpus
@@ -44,7 +45,8 @@ PAGES: Mapping[Path, Sequence[Part[Any]]] = {
 """The pages that show tables, and the parts that they show."""
 
 UNSHOWN: Sequence[Part[Any]] = [
-    *(AUDIT, ENGINES, LATENESS, CLUSTER_MANY, CLUSTER_PULL, CLUSTER_LOG_BYTES, WITNESS, STORAGE, MAPI, MAPI_USERS)
+    *(AUDIT, ENGINES, LATENESS, CLUSTER_MANY, CLUSTER_PULL, CLUSTER_LOG_BYTES, WITNESS, STORAGE, MAPI, MAPI_USERS),
+    MAIL_LOGS,
 ]
 """The parts whose tables are on no page."""
 
