@@ -7,22 +7,26 @@ import re
 from loadsim.characterise.traffic import Traffic
 
 MOST_PROGRAMS = 50
+MOST_RECENT = 1000
+"""Deliveries remembered: Sieve may store one in several folders."""
 
 _LOG_ON = re.compile(r"([a-z0-9-]+)-login: (?:Info: )?(?:Login|Logged in): user=<([^>]+)>(.*)")
 _METHOD = re.compile(r", method=([\w-]+)")
 _ADDRESS = re.compile(r", rip=([0-9a-fA-F:.]+)")
-_DELIVERY = re.compile(
-    r"(?:lmtp|lda|deliver)\(([^)]+)\)(?:<[^ >]*>|\[[^ \]]*\])*: (?:Info: )?(?:[\w+/-]+: )?(?:sieve: )?msgid=.*?: "
-    r"(?:saved mail to |(?:[a-z]+ action: )?stored mail into mailbox )"
-)
-_EXPUNGED, _BODIES = re.compile(r"expunged=(\d{1,9})\b"), re.compile(r"body_count=(\d{1,9})\b")
-_PROGRAM = re.compile(r"(?:^|, )name=([A-Za-z][\w .+-]{0,39}?)(?:,|$)")
+_DELIVERY = re.compile(r"(?:lmtp|lda|deliver)\(([^)]+)\)((?:<[^ >]*>|\[[^ \]]*\])*): ")
+_STORED = re.compile(r"(?:: |, )(?:saved mail to [^:,]*|(?:[a-z]+ action: )?stored mail into mailbox '[^']*')$")
+"""The end of a delivery's line. What precedes it is set by `deliver_log_format`, and may have words of senders."""
+
+_EXPUNGED = re.compile(r"\b(?:expunged=|del=)(\d{1,9})\b")
+_BODIES = re.compile(r"\b(?:body_count=|retr=)(\d{1,9})\b")
+_PROGRAM = re.compile(r"(?:^|, )name=([A-Za-z][\w .+-]{0,39}?)(?:, |: user=|$)")
 _SERVICE = re.compile(r"[a-z][a-z0-9-]*[(:<[]|(?:Warning|Error|Fatal|Panic|Debug|Info): ")
 
 
 class DovecotLog:
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
+        self._recent: dict[str, None] = {}
 
     def line(self, when: int, text: str) -> bool:
         """Take a line; return False if it is unknown."""
@@ -38,10 +42,11 @@ class DovecotLog:
             clients.ipv6 += address is not None and ":" in address[1]
             return True
         if text.startswith(("lmtp(", "lda(", "deliver(")) and ("saved mail to " in text or "stored mail into " in text):
-            delivered = _DELIVERY.match(text)
-            if delivered is None:
+            delivered, stored = _DELIVERY.match(text), _STORED.search(text)
+            if delivered is None or stored is None:
                 return False
-            self._traffic.stored(_mailbox_of(delivered[1]), when)
+            if not (delivered[2] and self._stored_before(text[: stored.start()])):
+                self._traffic.stored(_mailbox_of(delivered[1]), when)
             return True
         if text.startswith(("imap(", "pop3(")) and (bodies := _BODIES.search(text)):
             expunged = _EXPUNGED.search(text)
@@ -58,6 +63,15 @@ class DovecotLog:
             return True
         torn = "Login: user" in text or "Logged in: user" in text
         return not torn and _SERVICE.match(text) is not None
+
+    def _stored_before(self, delivery: str) -> bool:
+        """Return whether a line began in this way, with its session, recipient and message."""
+        if delivery in self._recent:
+            return True
+        self._recent[delivery] = None
+        if len(self._recent) > MOST_RECENT:
+            del self._recent[next(iter(self._recent))]
+        return False
 
 
 def _mailbox_of(inside: str) -> str:
