@@ -13,7 +13,11 @@ MOST_RECENT = 1000
 _LOG_ON = re.compile(r"([a-z0-9-]+)-login: (?:Info: )?(?:Login|Logged in): user=<([^>]+)>(.*)")
 _METHOD = re.compile(r", method=([\w-]+)")
 _ADDRESS = re.compile(r", rip=([0-9a-fA-F:.]+)")
-_DELIVERY = re.compile(r"(?:lmtp|lda|deliver)\(([^)]+)\)((?:<[^ >]*>|\[[^ \]]*\])*): ")
+_DELIVERY = re.compile(
+    r"(?:lmtp|lda|deliver)\(([^)]+)\)((?:<[^ >]*>|\[[^ \]]*\])*): (?:Info: )?([\w+/-]{20,}(?::\w+)*: )?"
+)
+"""Group 2 or, before release 2.3, group 3 has the session."""
+
 _STORED = re.compile(r"(?:: |, )(?:saved mail to [^:,]*|(?:[a-z]+ action: )?stored mail into mailbox '[^']*')$")
 """The end of a delivery's line. What precedes it is set by `deliver_log_format`, and may have words of senders."""
 
@@ -45,7 +49,7 @@ class DovecotLog:
             delivered, stored = _DELIVERY.match(text), _STORED.search(text)
             if delivered is None or stored is None:
                 return False
-            if not (delivered[2] and self._stored_before(text[: stored.start()])):
+            if not ((delivered[2] or delivered[3]) and self._stored_before(text[: stored.start()])):
                 self._traffic.stored(_mailbox_of(delivered[1]), when)
             return True
         if text.startswith(("imap(", "pop3(")) and (bodies := _BODIES.search(text)):

@@ -31,7 +31,7 @@ _QUEUE_ID = re.compile(r"[0-9A-F]{5,}|[0-9B-DF-HJ-NP-TV-Zb-df-hj-np-tv-z]{10,}")
 """Source: postconf(5), enable_long_queue_ids. Words such as `warning` have vowels in small letters."""
 
 _FROM = re.compile(r"from=<([^>]*)>, size=(\d{1,15}), nrcpt=(\d{1,9}) \(queue active\)")
-_TO = re.compile(r"to=<([^>]*)>, (?:orig_to=<([^>]*)>, )?relay=([^ ,]*),.*? status=([a-z]+) \((.*)")
+_TO = re.compile(r"to=<([^>]*)>, (?:orig_to=<([^>]*)>, )?relay=([^ ,]*),.*? status=([A-Za-z-]+) \((.*)")
 _LOGIN = "sasl_username="
 _AFTER_LOGIN = re.compile(r", (?:sasl_sender|orig_queue_id|orig_client)=")
 _ORIGINAL = re.compile(r"orig_queue_id=(\w+)")
@@ -57,7 +57,7 @@ _WITHOUT_FIGURE = (
     ),
     *("hold:", "host ", "ignore:", "info:", "lost connection", "milter", "postmaster non-delivery", "placed on hold"),
     *("prepend", "redirect:", "reject_warning:", "released from hold", "replace:", "requeued", "resent-message-id="),
-    *("sasl", "SASL", "sender delivery", "sender non-delivery"),
+    *("sasl", "SASL", "sender delay", "sender delivery", "sender non-delivery", "status=deferred"),
     *("Server certificate", "Cannot start TLS", "skipped,", "strip:", "timeout", "TLS ", "warning:"),
 )
 """Beginnings of lines about a message that hold no figure."""
@@ -156,8 +156,10 @@ class PostfixLog:
 
         The filter returns the message to another smtpd, without its login.
         """
-        if begin == "NOQUEUE" and rest.startswith("client="):
-            self._logins[process] = _login(rest)
+        if begin == "NOQUEUE":
+            begin, _, rest = rest.partition(": ")
+        if begin.startswith("client="):
+            self._logins[process] = _login(begin)
             if len(self._logins) > self._most_open:
                 del self._logins[next(iter(self._logins))]
         elif begin == "proxy-accept":
@@ -168,7 +170,7 @@ class PostfixLog:
                 message.login = message.login or login
             elif login:
                 self._traffic.counts["untraced"] += 1
-        elif begin == "proxy-reject" or (begin == "NOQUEUE" and rest.startswith(("reject:", "milter-reject:"))):
+        elif begin in ("reject", "milter-reject", "proxy-reject"):
             self._traffic.counts["rejected"] += 1
 
     def _begin(self, key: tuple[str, str], when: int, rest: str) -> None:
@@ -269,7 +271,7 @@ class PostfixLog:
         if found is None:
             return False
         name, original, relay, status, reply = found.groups()
-        if status in ("deliverable", "undeliverable"):  # a probe of the address: no mail
+        if status.startswith(("deliverable", "undeliverable")):  # a probe of the address: no mail
             self._drop(key)
             return True
         if status == "sent":
@@ -288,6 +290,7 @@ class PostfixLog:
             return True
         if status == "bounced" and key in self._open:
             self._open[key].finals.append(_Final(when, key, name, original or "", relay, bounced=True))
+        status = "deferred" if status == "SOFTBOUNCE" else status
         self._traffic.counts[status if status in ("deferred", "bounced") else "other"] += 1
         return status in ("deferred", "bounced", "undelivered", "expired")
 

@@ -17,7 +17,7 @@ from loadsim.errors import ConfigError
 
 MOST_REPEATS = 10_000
 
-_SYSLOG = re.compile(r"(\S+) ([\w./-]+)(?:\[(\d+)\])?: (.*)")
+_SYSLOG = re.compile(r"(\S+) ([\w./-]+)(?:\[(\d+)\])?: (?:\[ID \d+ [\w.]+\] )?(.*)")  # Solaris has ids
 _RFC5424 = re.compile(r"(\S+) (\S+) (\S+) \S+ (?:-|\[.*?\])(?: (?:\xef\xbb\xbf)?(.*))?$")
 _REPEATED = re.compile(r"message repeated (\d{1,9}) times: \[ ?(.*)\]$")
 
@@ -84,7 +84,7 @@ def _syslog(
     else:
         host, program, process, message = found[1], found[2], found[3] or "", found[4] or ""
         daemon = program.rpartition("/")[2]
-        is_postfix = program.startswith("postfix") or ("/" in program and daemon in DAEMONS)
+        is_postfix = "/" in program and daemon in DAEMONS  # others, such as postfix/policy-spf, have no figures
         if not is_postfix and not program.startswith("dovecot"):
             reading.foreign += 1
             return

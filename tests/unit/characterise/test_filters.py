@@ -160,3 +160,29 @@ def test_recipients_are_counted_after_local_aliases(tmp_path: Path, message_id: 
     traffic = traffic_of(tmp_path, log)
     assert counts(traffic) == [(0, 1)] * 6 + [(1, 0)]
     assert (traffic.recipients, traffic.counts["messages"], traffic.sizes.max_bytes) == (7, 1, 700)
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("postfix/smtpd[1]: NOQUEUE: proxy-reject: END-OF-MESSAGE: 554 5.7.0 Virus; from=<a@x> to=<b@x>", "rejected"),
+        ("postfix/smtpd[1]: NOQUEUE: reject_warning: RCPT from c[192.0.2.1]: 554 5.7.1 no; from=<a@x> to=<b@x>", ""),
+        ("postfix/lmtp[1]: 4FF10: to=<b@x>, relay=r, delay=1, dsn=4.4.6, status=SOFTBOUNCE (loop)", "deferred"),
+        ("postfix/qmgr[1]: 4FF10: status=deferred (bounce failed)", ""),
+        ("postfix/bounce[1]: 4FF10: sender delay notification: 4FF11", ""),
+        ("postfix/error[1]: 4FF11: to=<b@x>, relay=none, status=undeliverable-but-not-cached (User unknown)", ""),
+        ("postfix/smtp[1]: 4FF10: breaking line > 998 bytes with <CR><LF>SPACE", ""),
+        ("postfix/policy-spf[1]: 4FF10: SPF none: smtp_comment=SPF: from=<a@x>", ""),
+    ],
+)
+def test_lines_from_public_logs(tmp_path: Path, line: str, counts: str) -> None:
+    """None of these is unknown; Solaris puts an id before the same text."""
+    for solaris in (False, True):
+        log = MailLog(BEGIN)
+        log.message(BEGIN, "x@example.org", ["bob@x.test"])
+        program, _, text = line.partition(": ")
+        log.line(BEGIN, "mx1", program, f"[ID 197553 mail.info] {text}" if solaris else text)
+        (tmp_path / "mail.log").write_text(iso(log.lines))
+        reading = read_logs([tmp_path / "mail.log"])
+        assert +reading.traffic.counts == {"messages": 1} | ({counts: 1} if counts else {})
+        assert reading.unknown.lines == 0
