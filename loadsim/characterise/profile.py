@@ -191,7 +191,7 @@ def scenario_text(workload: MeasuredWorkload, habits: list[Habits], files: list[
     ]
     lines = [
         f"# The users in logs from {workload.begin} to {workload.end}. For your own server, put the sections server,",
-        "# accounts and allow_hosts here that loadsim new writes.",
+        "# allow_hosts, domain and accounts here that loadsim new writes.",
         "name: measured",
         "server: embedded",
         "",

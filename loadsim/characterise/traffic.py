@@ -128,10 +128,10 @@ class Traffic:
 
     def mailbox(self, name: str) -> MailboxCounts:
         """Return a user's counters; the name is an address or a log-on name."""
-        local, domain = self._parts(name)
-        key = self._hash(f"{local}@{domain}" if domain else local)
+        key = self.name_of(name)
         found = self.mailboxes.get(key)
         if found is None:
+            local, domain = self._parts(name)
             found = self.mailboxes[key] = MailboxCounts(self._hash(local), not domain)
         return found
 
