@@ -291,7 +291,7 @@ class PostfixLog:
         if status == "bounced" and key in self._open:
             self._open[key].finals.append(_Final(when, key, name, original or "", relay, bounced=True))
         status = "deferred" if status == "SOFTBOUNCE" else status
-        self._traffic.counts[status if status in ("deferred", "bounced") else "other"] += 1
+        self._traffic.counts[status] += status in ("deferred", "bounced")
         return status in ("deferred", "bounced", "undelivered", "expired")
 
     def _drop(self, key: tuple[str, str]) -> None:
