@@ -4,12 +4,12 @@
 #     sudo tests/install-other-servers.sh [DIR]
 #
 # DIR is /var/cache/loadsim/servers by default. Nothing is installed, so no other mail server is removed: these packages
-# conflict with Dovecot, Postfix and each other. Nothing is done when everything is there already. Exit status: 0
+# conflict with Dovecot, Postfix and each other. Nothing is done when all these packages are there already. Exit status: 0
 # unpacked, 3 not possible here (not root, or not Debian), anything else a failure of apt.
 set -eu
 
 directory=${1:-/var/cache/loadsim/servers}
-groups="cyrus-imapd courier-imap exim4-daemon-light"
+groups="cyrus-imapd cyrus-caldav courier-imap exim4-daemon-light" # cyrus-caldav has JMAP, too
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
 say() {
@@ -20,7 +20,7 @@ if [ ! -e /etc/debian_version ] || ! command -v apt-get >/dev/null; then
     say "NOT UNPACKED: this is not Debian."
     exit 3
 fi
-[ ! -e "$directory/complete" ] || exit 0
+[ "$(cat "$directory/complete" 2>/dev/null)" != "$groups" ] || exit 0
 if [ "$(id -u)" -ne 0 ]; then
     say "NOT UNPACKED: not root, so Exim would lack its permissions; run once: sudo $0 $directory"
     exit 3
@@ -60,6 +60,6 @@ for old in bin sbin lib lib64; do
         rm -r "${directory:?}/$old"
     fi
 done
-touch "$directory/complete"
+echo "$groups" >"$directory/complete"
 # shellcheck disable=SC2086
 say "unpacked in $directory:" $packages

@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/lab.py cyrus SCENARIO --imap-port 10143 --smtp-port 10025
 
-Kinds are cyrus, courier, james and greenmail. `make nightly-servers` fetches their programs.
+Kinds are cyrus, courier, james and greenmail; cyrus and james serve JMAP on `--jmap-port`, too. `make nightly-servers` fetches their programs.
 """
 
 import argparse
@@ -26,13 +26,18 @@ def kind(name: str, start: Callable[..., Any], *options: str) -> ServerKind:
         own = {each: getattr(args, each) for each in options}
         return start(*given, imap_port=args.imap_port, smtp_port=args.smtp_port, **own)
 
-    return ServerKind(name, f"run a private {name.capitalize()}", (add_private_ports,), begin)
+    added = (add_private_ports, add_jmap_port) if "jmap_port" in options else (add_private_ports,)
+    return ServerKind(name, f"run a private {name.capitalize()}", added, begin)
+
+
+def add_jmap_port(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jmap-port", type=int, metavar="PORT", help="serve JMAP on this port, too; default: not at all")
 
 
 KINDS = (
-    kind("cyrus", start_cyrus, "further"),
+    kind("cyrus", start_cyrus, "further", "jmap_port"),
     kind("courier", start_courier, "further"),
-    kind("james", start_james),
+    kind("james", start_james, "jmap_port"),
     kind("greenmail", start_greenmail),
 )
 

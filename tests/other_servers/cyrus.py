@@ -1,4 +1,4 @@
-"""A private Cyrus (IMAP, LMTP) behind a private Postfix (SMTP), from Debian's packages.
+"""A private Cyrus (IMAP, LMTP, JMAP) behind a private Postfix (SMTP), from Debian's packages.
 
 Its programs are unpacked in a directory (see `mounts`). Configuration, mailboxes, queue and sockets are in a directory
 of its own. Written for Cyrus 3.6 to 3.12 (Debian 12 to sid).
@@ -71,12 +71,13 @@ def start_cyrus(
     imap_port: int | None = None,
     smtp_port: int | None = None,
     further: int = 0,
+    jmap_port: int | None = None,
 ) -> PrivateServer:
     """Start Cyrus and Postfix for these accounts and lists (address -> member addresses), and wait until both answer.
 
     A login is the local part of its address, without dots. `directory` is created if missing; mailboxes from an earlier
-    start are kept. Free ports are chosen for those not given. Beyond one each, the users may have `further` connections
-    to mailboxes. Raises `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a
+    start are kept. Free ports are chosen for those of IMAP and SMTP that are not given; JMAP without a port is off.
+    Beyond one each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a
     server does not start.
     """
     check_programs("cyrus", {"postfix": postfix.PROGRAM})
@@ -87,10 +88,11 @@ def start_cyrus(
     admin = Account(0, ADMIN, f"{ADMIN}@{REALM}", secrets.token_urlsafe())
     write_passwords(layout.passwords, USER, (*population, admin), view)
     sasl = write_sasl(front, population, view)
-    write_table(layout.imapd_conf, imapd_conf(layout), PUBLIC)
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
-        write_table(layout.cyrus_conf, cyrus_conf(layout, imap_port, len(population) + further), PUBLIC)
+        jmap = "" if jmap_port is None else JMAP.format(smtp=f"{LOOPBACK}:{smtp_port}")
+        write_table(layout.imapd_conf, imapd_conf(layout) + jmap, PUBLIC)
+        write_table(layout.cyrus_conf, cyrus_conf(layout, imap_port, jmap_port, len(population) + further), PUBLIC)
         front.configure(population, lists, LOOPBACK, smtp_port, lmtp_socket=layout.lmtp_socket, sasl=sasl)
         # An error in imapd.conf ends this with a message, unlike the master.
         description = describe(layout, front, view)
@@ -188,12 +190,22 @@ sasl_auto_transition: no
 """
 
 
-def cyrus_conf(layout: Layout, imap_port: int, sessions: int) -> str:
+JMAP = """
+httpmodules: caldav jmap
+conversations: yes
+conversations_db: twoskip
+smtp_backend: host
+smtp_host: {smtp}
+"""
+
+
+def cyrus_conf(layout: Layout, imap_port: int, jmap_port: int | None, sessions: int) -> str:
     """Return cyrus.conf: IMAP, LMTP for Postfix, and idled, without which idling sessions look only each minute.
 
     The limit counts twice the `sessions`: a lost session and the one that replaces it overlap.
     """
     conf, most = f"-C {layout.imapd_conf}", 2 * sessions + 100
+    jmap = f'http cmd="{BIN}/httpd {conf}" listen="{LOOPBACK}:{jmap_port}" proto="tcp4" prefork=0 maxchild={most}'
     return f"""\
 START {{
   recover cmd="{BIN}/ctl_cyrusdb {conf} -r"
@@ -203,6 +215,7 @@ DAEMON {{
 }}
 SERVICES {{
   imap cmd="{BIN}/imapd {conf} -U 30" listen="{LOOPBACK}:{imap_port}" proto="tcp4" prefork=0 maxchild={most}
+  {"" if jmap_port is None else jmap}
   lmtpunix cmd="{BIN}/lmtpd {conf}" listen="{layout.lmtp_socket}" prefork=0 maxchild={2 * LMTP_CONCURRENCY}
 }}
 EVENTS {{

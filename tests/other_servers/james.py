@@ -7,6 +7,7 @@ https://james.apache.org/server/manage-webadmin.html. A list is a group.
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
@@ -19,7 +20,7 @@ from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.servers.master import START_LIMIT_S, Master
 from loadsim.servers.private import LOOPBACK, PrivateServer, free_port, on_free_ports, start_masters
 from loadsim.servers.running import check_population
-from other_servers.james_config import JamesLayout, write_configuration
+from other_servers.james_config import KEYSTORE_PASSWORD, JamesLayout, write_configuration
 from other_servers.java import find_programs, java_command, prepare_directory
 
 ARTIFACT = "james-server-memory-app"
@@ -43,10 +44,12 @@ def start_james(
     *,
     imap_port: int | None = None,
     smtp_port: int | None = None,
+    jmap_port: int | None = None,
 ) -> James:
     """Start an instance for these accounts and lists (address -> member addresses) on loopback, and wait for it.
 
-    `directory` is created if missing. Free ports are chosen for those not given. Raises `ConfigError` if James or Java
+    `directory` is created if missing. Free ports are chosen for those of IMAP and SMTP that are not given; JMAP without
+    a port is off. Raises `ConfigError` if James or Java
     is missing, or it does not start.
     """
     population, lists = check_population(accounts, lists)
@@ -66,12 +69,15 @@ def start_james(
     def start(imap_port: int, smtp_port: int) -> James:
         webadmin = free_port()
         ports = (imap_port, smtp_port, webadmin)
-        write_configuration(layout, LOOPBACK, ports, population[0].domain, by_address)
+        write_configuration(layout, LOOPBACK, ports, population[0].domain, by_address, jmap_port)
+        if jmap_port is not None:
+            create_key(layout.conf / "keystore")
 
         def await_ready(master: Master) -> None:
             master.await_greeting(LOOPBACK, imap_port, b"* OK")
             master.await_greeting(LOOPBACK, smtp_port, b"220")
-            master.await_greeting(LOOPBACK, webadmin, b"")
+            for port in (webadmin, *([] if jmap_port is None else [jmap_port])):
+                master.await_greeting(LOOPBACK, port, b"")
             call_webadmin(webadmin, james_calls(population, lists))
 
         masters = start_masters([(lambda: Master("james", command, layout.log, STARTED), await_ready)])
@@ -79,6 +85,14 @@ def start_james(
         return James(services, masters, f"Apache James {found.version}", webadmin)
 
     return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
+
+
+def create_key(keystore: Path) -> None:
+    """Create the key without which JMAP does not start."""
+    store = ("-keystore", str(keystore), "-storetype", "PKCS12", "-storepass", KEYSTORE_PASSWORD)
+    if not keystore.exists():
+        kind = ("-keyalg", "RSA", "-keysize", "2048", "-dname", "CN=james", "-alias", "james")
+        subprocess.run(("keytool", "-genkeypair", *kind, *store), check=True, capture_output=True)
 
 
 def call_webadmin(port: int, calls: Iterable[Call]) -> None:

@@ -33,19 +33,26 @@ class JamesLayout:
 
 
 def write_configuration(
-    layout: JamesLayout, address: str, ports: tuple[int, int, int], domain: str, virtual_hosting: bool
+    layout: JamesLayout,
+    address: str,
+    ports: tuple[int, int, int],
+    domain: str,
+    virtual_hosting: bool,
+    jmap_port: int | None,
 ) -> None:
-    """Write the configuration for the ports of IMAP, SMTP and webadmin, which takes calls without a token."""
+    """Write the configuration for the ports of IMAP, SMTP, webadmin, which takes calls without a token, and JMAP."""
     imap_port, smtp_port, webadmin_port = ports
     layout.conf.mkdir(mode=0o755, exist_ok=True)
+    jmap = JMAP.format(address=address, port=jmap_port, password=KEYSTORE_PASSWORD)
     for name, text in {
         "imapserver.xml": IMAP.format(bind=f"{address}:{imap_port}", backlog=BACKLOG),
         "smtpserver.xml": SMTP.format(bind=f"{address}:{smtp_port}", backlog=BACKLOG),
         "webadmin.properties": WEBADMIN.format(address=address, port=webadmin_port),
         "domainlist.xml": DOMAINS.format(domain=escape(domain)),
         "usersrepository.xml": USERS.format(virtual_hosting=str(virtual_hosting).lower()),
-        "mailetcontainer.xml": MAILETS.format(threads=SPOOLER_THREADS),
+        "mailetcontainer.xml": MAILETS.format(threads=SPOOLER_THREADS, jmap="" if jmap_port is None else JMAP_MAILETS),
         "logback.xml": LOGGING.format(log=layout.log),
+        "jmap.properties": "enabled=false\n" if jmap_port is None else jmap,
         **OTHERS,
     }.items():
         write_table(layout.conf / name, text, PUBLIC)
@@ -133,7 +140,7 @@ MAILETS = """\
     <processor state="transport" enableJmx="false">
       <mailet match="All" class="RemoveMimeHeader"><name>bcc</name></mailet>
       <mailet match="All" class="RecipientRewriteTable"><errorProcessor>error</errorProcessor></mailet>
-      <mailet match="RecipientIsLocal" class="ToProcessor"><processor>local-delivery</processor></mailet>
+{jmap}      <mailet match="RecipientIsLocal" class="ToProcessor"><processor>local-delivery</processor></mailet>
       <mailet match="All" class="ToProcessor"><processor>error</processor></mailet>
     </processor>
     <processor state="local-delivery" enableJmx="false">
@@ -149,6 +156,27 @@ MAILETS = """\
   </processors>
 </mailetcontainer>
 """
+
+JMAP_MAILETS = """\
+      <!-- Without both, James does not start JMAP. -->
+      <mailet match="RecipientIsLocal" class="VacationMailet"><onMailetException>ignore</onMailetException></mailet>
+      <mailet match="RecipientIsLocal" class="org.apache.james.jmap.mailet.filter.JMAPFiltering"/>
+"""
+
+# James listens on all addresses: it has no key for one. Without the default version, a client that names none in
+# `Accept` gets a draft of JMAP, and 401.
+JMAP = """\
+enabled=true
+jmap.port={port}
+jmap.version.default=rfc-8621
+tls.keystoreURL=file://conf/keystore
+keystoreType=PKCS12
+tls.secret={password}
+url.prefix=http://{address}:{port}
+websocket.url.prefix=ws://{address}:{port}
+"""
+KEYSTORE_PASSWORD = "loadsim"
+"""Of the key that JMAP's tokens would be signed with; users have passwords."""
 
 LOGGING = """\
 <configuration>
@@ -175,7 +203,6 @@ OTHERS = {
 </dnsservice>
 """,
     "healthcheck.properties": "healthcheck.period=1h\n",
-    "jmap.properties": "enabled=false\n",
     "jmx.properties": "jmx.enabled=false\n",
     "jvm.properties": "",
     "listeners.xml": "<listeners/>\n",
