@@ -2,7 +2,8 @@
 
     .venv/bin/python tests/lab.py cyrus SCENARIO --imap-port 10143 --smtp-port 10025
 
-Kinds are cyrus, courier, james and greenmail; cyrus and james serve JMAP on `--jmap-port`, too. `make nightly-servers` fetches their programs.
+Kinds are cyrus, courier, james and greenmail; cyrus and james serve JMAP on `--jmap-port`, too. `make nightly-servers`
+fetches their programs.
 """
 
 import argparse
@@ -31,7 +32,9 @@ def kind(name: str, start: Callable[..., Any], *options: str) -> ServerKind:
 
 
 def add_jmap_port(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jmap-port", type=int, metavar="PORT", help="serve JMAP on this port, too; default: not at all")
+    parser.add_argument(
+        "--jmap-port", type=int, metavar="PORT", help="serve JMAP on this port, too; default: not at all"
+    )
 
 
 KINDS = (

@@ -77,8 +77,8 @@ def start_cyrus(
 
     A login is the local part of its address, without dots. `directory` is created if missing; mailboxes from an earlier
     start are kept. Free ports are chosen for those of IMAP and SMTP that are not given; JMAP without a port is off.
-    Beyond one each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a
-    server does not start.
+    Beyond one each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are
+    missing, the user is not root, the directory cannot be used, or a server does not start.
     """
     check_programs("cyrus", {"postfix": postfix.PROGRAM})
     population, lists = check_population(accounts, lists)

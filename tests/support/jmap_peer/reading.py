@@ -84,7 +84,8 @@ def identity_get(call: Call) -> Answers:
 
 def identities(account: Account) -> dict[str, Args]:
     texts = {"replyTo": None, "bcc": None, "textSignature": "", "htmlSignature": "", "mayDelete": False}
-    return {"i1": {"id": "i1", "name": account.user.name, "email": account.user.address, **texts}}
+    email = "" if account.switches.identity_without_address else account.user.address
+    return {"i1": {"id": "i1", "name": account.user.name, "email": email, **texts}}
 
 
 @method("EmailSubmission/get", *GET, capability=SUBMIT)

@@ -217,6 +217,8 @@ class Peer:
             ) as error:  # of the wrong type, below an argument
                 given = [("error", {"type": "serverFail", "description": repr(error)})]
             answers += [(kind, values, call_id) for kind, values in given]
+        if self.switches.omits_nulls:
+            answers = [(kind, without_nulls(values), call_id) for kind, values, call_id in answers]
         response = {"methodResponses": answers, "sessionState": SESSION_STATE}
         return answer_json(response | ({"createdIds": created} if "createdIds" in asked else {}))
 
@@ -277,6 +279,15 @@ class Peer:
             writer.transport.abort()
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+
+
+def without_nulls(value: Any, name: str = "") -> Any:
+    """Return JSON without null members; in `updated`, null means success."""
+    if isinstance(value, list):
+        return [without_nulls(each) for each in value]
+    if isinstance(value, dict):
+        return {key: without_nulls(each, key) for key, each in value.items() if each is not None or name == "updated"}
+    return value
 
 
 async def send_chunk(writer: asyncio.StreamWriter, text: str) -> None:

@@ -50,6 +50,14 @@ class Switches:
     """An Email's id is the hash of its message: equal messages are one Email (Cyrus)."""
     ignores_if_in_state: bool = False
     """ifInState is not looked at (James)."""
+    omits_nulls: bool = False
+    """Answers leave out members that are null, such as `notCreated` and the name of an address (James)."""
+    accepts_unknown: bool = False
+    """Submissions to unknown recipients succeed, and are not delivered (James)."""
+    identity_without_address: bool = False
+    """Identities have an empty `email` (Cyrus, for log-on names without a domain)."""
+    import_without_states: bool = False
+    """Email/import answers without oldState and newState (Cyrus 3.6)."""
     keeps_state: bool = False
     """Fault: updates of Emails change no state."""
     changes_omit: bool = False

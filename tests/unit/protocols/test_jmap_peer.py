@@ -6,7 +6,7 @@ import http.client
 import json
 import urllib.request
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,12 @@ import pytest
 from jmap_peer import Limits, Peer, Switches, User, jmap_peer
 from jmap_peer.child import peer_process
 from jmap_peer.server import unchanged
+from jmap_requests import USING, JmapConnection
 from patience import PATIENCE_S
 
 ANNA = User("anna", "anna@example.test", "secret-1", shares=("bert",))
 BERT = User("bert", "bert@example.test", "secret-2")
 PLAIN = Switches()
-USING = [f"urn:ietf:params:jmap:{name}" for name in ("core", "mail", "submission")]
 RAW = b"""From: =?utf-8?q?J=C3=BCrgen?= <jo@example.test>
 To: "  James Smythe" <james@example.test>, Friends: jane@example.test, =?UTF-8?Q?John_Sm=C3=AEth?= <john@example.test>;
 Subject:  a long
@@ -45,68 +45,29 @@ UERG
 """.replace(b"\n", b"\r\n")
 
 
-class Client:
-    """A user's connection."""
+class Client(JmapConnection):
+    """A user's connection to the peer."""
 
     def __init__(self, peer: Peer, stack: ExitStack, user: User = ANNA) -> None:
-        self.peer, self.stack = peer, stack
-        port = int(peer.base.rpartition(":")[2])
-        self.http = stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)))
-        secret = base64.b64encode(f"{user.name}:{user.password}".encode()).decode()
-        self.headers = {"Authorization": f"Basic {secret}", "Content-Type": "application/json"}
-        self.account = peer.usable[user.name][0].id
+        super().__init__(peer.base, user.name, user.password, stack)
+        self.peer = peer
 
     def another(self, user: User = ANNA) -> "Client":
-        return Client(self.peer, self.stack, user)
-
-    def exchange(self, verb: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
-        self.http.request(verb, path, body, self.headers | headers)
-        response = self.http.getresponse()
-        self.location = response.getheader("Location")
-        return response.status, response.read()
-
-    def post(self, request: Any) -> tuple[int, Any]:
-        status, body = self.exchange("POST", "/api/", json.dumps(request).encode())
-        return status, json.loads(body)
-
-    def calls(self, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
-        """Return the answers, without call ids, of calls to the user's account."""
-        numbered = [[name, {"accountId": self.account, **args}, f"c{at}"] for at, (name, args) in enumerate(calls)]
-        status, answer = self.post({"using": USING, "methodCalls": numbered})
-        assert status == 200
-        return [result for _, result, _ in answer["methodResponses"]]
-
-    def one(self, name: str, **args: Any) -> Any:
-        return self.calls((name, args))[0]
-
-    def role(self, role: str) -> str:
-        return next(each["id"] for each in self.one("Mailbox/get")["list"] if each["role"] == role)
-
-    def upload(self, raw: bytes = RAW) -> str:
-        status, body = self.exchange("POST", f"/upload/{self.account}/", raw)
-        assert status == 201 and json.loads(body)["size"] == len(raw)
-        return json.loads(body)["blobId"]
-
-    def add(self, raw: bytes = RAW, role: str = "inbox", **args: Any) -> str:
-        """Import a message, and return its Email's id."""
-        email = {"blobId": self.upload(raw), "mailboxIds": {self.role(role): True}, **args}
-        return self.one("Email/import", emails={"k": email})["created"]["k"]["id"]
-
-    def get(self, email: str, *properties: str, **args: Any) -> Any:
-        return self.one("Email/get", ids=[email], properties=properties or None, **args)["list"][0]
-
-    def state(self) -> str:
-        return self.one("Email/get", ids=[])["state"]
-
-    def set(self, **args: Any) -> Any:
-        return self.one("Email/set", **args)
+        client = Client(self.peer, self.stack, user)
+        client.log_on()
+        return client
 
 
 def with_peer(check: Callable[[Client], None], switches: Switches = PLAIN, **options: Any) -> None:
+    def logged_on(client: Client) -> None:
+        if not switches.needs_version:
+            client.log_on()
+        check(client)
+
     async def serve() -> None:
         async with jmap_peer([ANNA, BERT], switches, **options) as peer:
             with ExitStack() as stack:
-                await asyncio.to_thread(check, Client(peer, stack))
+                await asyncio.to_thread(logged_on, Client(peer, stack))
 
     asyncio.run(serve())
 
@@ -240,7 +201,7 @@ def test_requests_at_the_same_time_are_limited() -> None:
 
 def test_an_email_shows_its_message() -> None:
     def check(client: Client) -> None:
-        email = client.get(client.add(receivedAt="2026-11-30T09:00:01Z", keywords={"$Seen": True}))
+        email = client.get(client.add(RAW, receivedAt="2026-11-30T09:00:01Z", keywords={"$Seen": True}))
         assert email["receivedAt"] == "2026-11-30T09:00:01Z" and email["keywords"] == {"$seen": True}
         assert email["size"] == len(RAW) and email["mailboxIds"] == {client.role("inbox"): True}
         assert email["from"] == [{"name": "Jürgen", "email": "jo@example.test"}]
@@ -270,7 +231,7 @@ def test_headers_have_the_forms_that_were_asked_for() -> None:
             "header:To:asAddresses:all",
             "header:No",
         ]
-        email = client.get(client.add(), *names)
+        email = client.get(client.add(RAW), *names)
         assert [email[name] for name in names[:3]] == ["run=r; sender=1", " run=r; sender=1", "  a long\r\n subject"]
         assert email[names[3]] == [
             [
@@ -288,7 +249,7 @@ def test_headers_have_the_forms_that_were_asked_for() -> None:
 
 def test_bodies_come_with_the_email() -> None:
     def check(client: Client) -> None:
-        email = client.add()
+        email = client.add(RAW)
         got = client.get(email, "textBody", "bodyValues", fetchTextBodyValues=True, maxBodyValueBytes=5)
         assert got["bodyValues"] == {"1": {"value": "Schö", "isEncodingProblem": False, "isTruncated": True}}
         structure = client.get(email, "bodyStructure", bodyProperties=["partId", "type"])["bodyStructure"]
@@ -326,7 +287,7 @@ def test_bodies_come_with_the_email() -> None:
 )
 def test_filters_find_emails(condition: dict[str, Any], found: bool) -> None:
     def check(client: Client) -> None:
-        email = client.add(receivedAt="2026-11-30T09:00:01Z", keywords={"$seen": True})
+        email = client.add(RAW, receivedAt="2026-11-30T09:00:01Z", keywords={"$seen": True})
         assert client.one("Email/query", filter=condition)["ids"] == [email] * found
 
     with_peer(check)
@@ -389,7 +350,7 @@ def test_changes_are_net_and_come_in_portions() -> None:
 
 def test_patches_change_keywords_and_mailboxes() -> None:
     def check(client: Client) -> None:
-        email, inbox, trash = client.add(), client.role("inbox"), client.role("trash")
+        email, inbox, trash = client.add(RAW), client.role("inbox"), client.role("trash")
         client.set(update={email: {"keywords/$seen": True, f"mailboxIds/{trash}": True, f"mailboxIds/{inbox}": None}})
         assert client.get(email, "keywords", "mailboxIds") == {
             "id": email,
@@ -425,7 +386,7 @@ def test_patches_change_keywords_and_mailboxes() -> None:
 def test_mailboxes_count_their_emails() -> None:
     def check(client: Client) -> None:
         before = client.one("Mailbox/get", ids=[])["state"]
-        client.add(), client.add(RAW + b"x", keywords={"$seen": True})
+        client.add(RAW), client.add(RAW + b"x", keywords={"$seen": True})
         inbox = client.one("Mailbox/get", ids=[client.role("inbox")])["list"][0]
         counts = [inbox[name] for name in ("totalEmails", "unreadEmails", "totalThreads", "unreadThreads")]
         assert counts == [2, 1, 1, 1]
@@ -446,7 +407,7 @@ def test_mailboxes_can_be_made_and_removed() -> None:
         errors = {key: error["properties"] for key, error in answer["notCreated"].items()}
         assert errors == {"c": ["name"], "d": ["role"]}
         project, sub = (answer["created"][key]["id"] for key in "ab")
-        email = client.one("Email/import", emails={"k": {"blobId": client.upload(), "mailboxIds": {sub: True}}})[
+        email = client.one("Email/import", emails={"k": {"blobId": client.upload(RAW), "mailboxIds": {sub: True}}})[
             "created"
         ]["k"]["id"]
         first = client.one("Mailbox/set", destroy=[project, sub])["notDestroyed"]
@@ -562,7 +523,7 @@ def test_an_email_has_the_attachments_that_were_uploaded() -> None:
 
 def test_imports_answer_each_message() -> None:
     def check(client: Client) -> None:
-        inbox, blob = client.role("inbox"), client.upload()
+        inbox, blob = client.role("inbox"), client.upload(RAW)
         answer = client.one(
             "Email/import",
             emails={
@@ -584,7 +545,7 @@ def test_imports_answer_each_message() -> None:
 
 def test_an_email_is_copied_to_another_account() -> None:
     def check(client: Client) -> None:
-        email, there = client.add(keywords={"a": True}), client.another(BERT)
+        email, there = client.add(RAW, keywords={"a": True}), client.another(BERT)
         args = {"fromAccountId": client.account, "onSuccessDestroyOriginal": True}
         create = {"k": {"id": email, "mailboxIds": {there.role("inbox"): True}}}
         copied, destroyed = client.calls(("Email/copy", args | {"accountId": there.account, "create": create}))
@@ -598,7 +559,7 @@ def test_an_email_is_copied_to_another_account() -> None:
 
 def test_creation_ids_travel_with_a_request() -> None:
     def check(client: Client) -> None:
-        email = client.add()
+        email = client.add(RAW)
         calls = [["Email/set", {"accountId": client.account, "update": {"#k": {"keywords/a": True}}}, "c"]]
         answer = client.post({"using": USING, "methodCalls": calls, "createdIds": {"k": email}})[1]
         assert answer["createdIds"] == {"k": email}
@@ -634,7 +595,7 @@ class Events:
 def test_each_change_is_an_event() -> None:
     def check(client: Client) -> None:
         everything, mail = Events(client), Events(client, "Email,EmailDelivery")
-        email = client.add()
+        email = client.add(RAW)
         assert set(everything.changed(client)) == {"Email", "Mailbox", "Thread"}
         assert mail.changed(client) == {"Email": client.state()}
         args = {"create": {"s": {"emailId": "#d", "identityId": "i1"}}, "onSuccessDestroyEmail": ["#s"]}
@@ -659,7 +620,7 @@ def test_an_event_source_closes_or_pings_as_asked() -> None:
     def check(client: Client) -> None:
         events, pinged = Events(client, closeafter="state"), Events(client, ping=1)
         assert pinged.next() == {"event": "ping", "data": '{"interval": 1}'}
-        client.add()
+        client.add(RAW)
         assert events.next()["event"] == "state"
         assert events.next() == {}
 
@@ -696,7 +657,7 @@ def test_switches_of_reading() -> None:
 
 def test_switches_of_imports() -> None:
     def check(client: Client) -> None:
-        email = {"blobId": client.upload(), "mailboxIds": {client.role("inbox"): True}}
+        email = {"blobId": client.upload(RAW), "mailboxIds": {client.role("inbox"): True}}
         refused = client.one("Email/import", emails={"k": email})["notCreated"]["k"]
         assert refused["properties"] == ["keywords"]
         imported, submitted = client.calls(
@@ -708,6 +669,27 @@ def test_switches_of_imports() -> None:
         assert again == {"type": "alreadyExists", "existingId": imported["created"]["k"]["id"]}
 
     with_peer(check, Switches(no_unread_import=True, unresolved_imports=True, content_ids=True))
+
+
+def test_switches_of_answers() -> None:
+    switches = Switches(
+        omits_nulls=True, accepts_unknown=True, identity_without_address=True, import_without_states=True
+    )
+
+    def check(client: Client) -> None:
+        email = {"blobId": client.upload(RAW), "mailboxIds": {client.role("inbox"): True}}
+        assert set(client.one("Email/import", emails={"k": email})) == {"accountId", "created"}
+        assert client.one("Identity/get")["list"][0]["email"] == ""
+        created, submitted = client.calls(
+            ("Email/set", {"create": {"d": draft(client, "no@example.test", bcc=None)}}),
+            ("EmailSubmission/set", {"create": {"s": {"emailId": "#d", "identityId": "i1"}}}),
+        )
+        assert set(submitted["created"]) == {"s"}
+        made = created["created"]["d"]["id"]
+        assert client.get(made, "to", "cc") == {"id": made, "to": [{"email": "no@example.test"}]}
+        assert client.set(update={made: {"keywords/a": True}})["updated"] == {made: None}
+
+    with_peer(check, switches)
 
 
 def test_faults_are_those_that_state_checks_look_for() -> None:
