@@ -13,7 +13,7 @@ import numpy as np
 
 from loadsim.analysis.delivery import mails_by_sender
 from loadsim.model.figures import Delivery, DriverFigures, Load, TaskLoad, Throughput
-from loadsim.model.terms import SERVICES, Window
+from loadsim.model.terms import PROTOCOLS, Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.planned_load import LEFT_OUT
 from loadsim.timinglog.reader import TimingLog
@@ -71,9 +71,9 @@ def throughput(
         deliveries_per_s=delivered.delivered / length_s,
         by_task={task: times / length_s for task, times in sorted(hits.items())},
         commands={
-            service: int(succeeded[np.char.startswith(np.array(log.strings), f"{service} ")].sum()) / length_s
-            for service in map(str.upper, SERVICES)
-            if any(name.startswith(f"{service} ") for name in log.strings)
+            protocol: int(succeeded[np.char.startswith(np.array(log.strings), f"{protocol} ")].sum()) / length_s
+            for protocol in PROTOCOLS
+            if any(name.startswith(f"{protocol} ") for name in log.strings)
         },
         silent_activities=sum(source.facts.silent_activities or 0 for source in log.sources),
     )

@@ -206,10 +206,11 @@ def tally_of(workload: Workload) -> Tally:
 def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:
     """Return a function that returns a user's SMTP endpoint, with connections as in the user's mail program.
 
-    Outside senders submit as the first group does.
+    Outside senders submit by `server.outside` or, without it, as the first group does.
     """
     scenario, nowhere = workload.scenario, Endpoint("localhost", 0)
     smtp = scenario.server.smtp if isinstance(scenario.server, Server) else None
+    outside = scenario.server.outside if isinstance(scenario.server, Server) else None
     services = Services(smtp=smtp or nowhere)
 
     @lru_cache
@@ -219,7 +220,7 @@ def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:
     def of_number(number: int) -> Endpoint:
         if number in workload.senders:
             group = scenario.topology[0]
-            return replace(of_program(group.protocol, group.program), auth=False)
+            return outside or replace(of_program(group.protocol, group.program), auth=False)
         group = workload.population.group(number)
         return of_program(group.protocol, group.program)
 

@@ -321,7 +321,7 @@ class Throughput:
     """Successful tasks; accepted messages, each counted once; deliveries, counted per recipient."""
     by_task: Mapping[str, float]
     commands: Mapping[str, float]
-    """Successful tasks by name; successful commands by `IMAP`, `SMTP` and `MAPI`, if there are any."""
+    """Successful tasks by name; successful commands by `IMAP`, `SMTP`, `MAPI` and `LMTP`, if there are any."""
     silent_activities: int
     """Activities, in the whole run, of users who had nothing to do."""
 

@@ -356,6 +356,7 @@ class Endpoint:
     (`log_on.METHODS`); if empty, `log_on.AUTO`. `ignored` (IMAP) lists capabilities not to use. `path` (MAPI over HTTP)
     is the mailboxes' path, such as /mapi/emsmdb, with its query, if any; LDAP's is the name below which users' entries
     are. `bind_dn` (LDAP) is the pattern of a user's distinguished name; None for users who do not log on.
+    `lmtp`: the service speaks LMTP, not SMTP.
     """
 
     host: str
@@ -376,6 +377,7 @@ class Endpoint:
     ignored: frozenset[str] = frozenset()
     path: str = ""
     bind_dn: str | None = None
+    lmtp: bool = False
 
     @property
     def tls_name(self) -> str:
@@ -425,7 +427,7 @@ class Services:
     An endpoint is None if the scenario does not state the service; drivers get theirs from `endpoint`. `submission` is
     one of `SUBMISSIONS`. `program` is the mail program of these sessions. `companions` are the users' other programs,
     which have services of their own; here, they only complete the driver's name in results. `state_checks` are the
-    engine's, if it makes any.
+    engine's, if it makes any. `outside` is for mail from outside; without it, that mail goes to `smtp`.
     """
 
     imap: Endpoint | None = None
@@ -438,11 +440,12 @@ class Services:
     mapi: Endpoint | None = None
     ldap: Endpoint | None = None
     state_checks: StateChecks | None = None
+    outside: Endpoint | None = None
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints by service, in the order of `SERVICES`."""
-        return stated_endpoints(self.imap, self.smtp, self.mapi, self.ldap)
+        return stated_endpoints(self.imap, self.smtp, self.mapi, self.ldap, self.outside)
 
     def endpoint(self, service: str) -> Endpoint:
         """Return the endpoint of a service, one of `SERVICES`. Raises `ConfigError` if it is not stated."""

@@ -46,8 +46,11 @@ SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", "ASSISTANT SEND", 
 
 LDAP = "ldap"
 
-SERVICES = ("imap", "smtp", "mapi", LDAP)
-"""The mail-server services, by their keys in `server`; drivers may need any but the address book."""
+SERVICES = ("imap", "smtp", "mapi", LDAP, "outside")
+"""The mail-server services, by their keys in `server`; drivers may need any but the last two."""
+
+PROTOCOLS = ("IMAP", "SMTP", "MAPI", "LDAP", "LMTP")
+"""The protocols, with which commands' names begin."""
 
 MOST_USERS = 10_000_000
 """The most users in a scenario; each takes memory."""

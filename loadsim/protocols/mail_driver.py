@@ -14,6 +14,20 @@ from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.protocols.tls import TlsContexts
 
 
+class OutsideSubmission:
+    """Submits for outside senders, by SMTP or LMTP (`ports.DriverOfSenders`)."""
+
+    def __init__(self, services: Services, endpoint: Endpoint) -> None:
+        """Take no log-on and no users' certificates from the endpoint."""
+        self._services = services
+        self._endpoint = replace(endpoint, auth=False, client_certificate=None, client_key=None)
+        self._tls = TlsContexts(self._endpoint)
+
+    def outside(self, account: Account, observer: Observer) -> Submission:
+        limit_s, way = self._services.command_limit_s, self._services.submission
+        return SmtpSubmission(self._endpoint, account, observer, limit_s, self._tls.of(account), way)
+
+
 class MailDriver:
     """Composes each user's session (`ports.Driver`). Users share TLS contexts unless each has a certificate."""
 
@@ -43,20 +57,15 @@ class MailDriver:
         """Return a new session for one user, not connected yet."""
         services = self._services
         mailbox = self._mailbox(self._imap_tls.of(account), account, observer)
-        sending = self._submission(self._smtp, self._smtp_tls, account, observer)
+        limit_s, way = services.command_limit_s, services.submission
+        sending = SmtpSubmission(self._smtp, account, observer, limit_s, self._smtp_tls.of(account), way)
         poll_s = services.program.poll_s if services.program.session == PER_VIEW else None
         copied = mailbox if self.takes_programs else None
         return Session(mailbox, sending, MailboxCalendar(mailbox), poll_s, copied)
 
     def outside(self, account: Account, observer: Observer) -> Submission:
-        """Return an outside sender's submission, without a log-on, and without the users' certificates."""
-        return self._submission(*self._outside, account, observer)
+        return self._outside.outside(account, observer)
 
     @cached_property
-    def _outside(self) -> tuple[Endpoint, TlsContexts]:
-        smtp = replace(self._smtp, auth=False, client_certificate=None, client_key=None)
-        return smtp, TlsContexts(smtp)
-
-    def _submission(self, smtp: Endpoint, tls: TlsContexts, account: Account, observer: Observer) -> Submission:
-        limit_s, way = self._services.command_limit_s, self._services.submission
-        return SmtpSubmission(smtp, account, observer, limit_s, tls.of(account), way)
+    def _outside(self) -> OutsideSubmission:
+        return OutsideSubmission(self._services, self._services.outside or self._smtp)

@@ -69,7 +69,7 @@ async def _check_directory(book: UserDirectory, account: Account) -> None:
 async def check_outside(workload: Workload, services: Services) -> None:
     """Name the first user as a recipient of mail from outside, without sending a message.
 
-    Only a permanent refusal counts. Raises `ConfigError` for it.
+    Raises `ConfigError` for a refusal. A temporary one counts, as outside senders do not retry.
     """
     if not workload.senders or needs_one_engine(workload.scenario):
         return
@@ -80,11 +80,15 @@ async def check_outside(workload: Workload, services: Services) -> None:
         try:
             await cast(Probing, driver.outside(sender, NullObserver())).ask(sender.address, recipient)
         except ServerRefused as failure:
-            if not failure.kind.startswith("5"):
-                return
+            service = "outside" if services.outside is not None else "smtp"
+            advice = f"is server.{service}.port the one for mail from other servers, usually 25?"
+            if failure.kind.startswith("4"):
+                advice = (
+                    "this is temporary, but outside senders do not retry: exempt loadsim from greylisting and limits"
+                )
             raise ConfigError(
-                f"server.smtp: expected to accept mail for {recipient} from outside, without a log-on, the server"
-                f" answered: {failure}; is server.smtp.port the one for mail from other servers, usually 25?"
+                f"server.{service}: expected to accept mail for {recipient} from outside, without a log-on, the server"
+                f" answered: {failure}; {advice}"
             ) from None
 
 

@@ -70,7 +70,7 @@ def probe(services: Services, account: Account) -> Probing:
 
 
 def services_of(scenario: Scenario) -> Services:
-    """Return the services that the users of a scenario need; all if no user needs any.
+    """Return the services that the users and senders of a scenario need; all if no user needs any.
 
     They include the contents of `ca_file`, which is not on other machines. Raises `ConfigError` for the embedded
     server, which runs only during a run, or if a `ca_file` cannot be read.
@@ -81,8 +81,8 @@ def services_of(scenario: Scenario) -> Services:
             " and is initialised there"
         )
     stated = scenario.server.endpoints
-    used = needed_services(scenario) or stated
-    endpoints: dict[str, Any] = {name: with_authorities(stated[name]) for name in stated if name in {*used, LDAP}}
+    used = (needed_services(scenario) or stated.keys()) | {LDAP, *(["outside"] if scenario.outside else [])}
+    endpoints: dict[str, Any] = {name: with_authorities(stated[name]) for name in stated if name in used}
     return scenario.using(Services(**endpoints, command_limit_s=scenario.limits.command_s))
 
 

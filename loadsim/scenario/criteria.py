@@ -20,7 +20,7 @@ from loadsim.documents.typed import nearest, show
 from loadsim.documents.yaml_reader import Key, Origin, Problems, merge, parse
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.findings.formats import unit_of
-from loadsim.model.terms import ASSISTANT_TASKS, FIGURE_NAME, MONITOR_NAME, SENDING, SERVICES, WITHOUT_WINDOW
+from loadsim.model.terms import ASSISTANT_TASKS, FIGURE_NAME, MONITOR_NAME, PROTOCOLS, SENDING, WITHOUT_WINDOW
 
 if TYPE_CHECKING:
     from loadsim.model.mail_program import Calls
@@ -179,7 +179,7 @@ def figures(
             for driver, own in planned.items()
         },
         "by_task": dict.fromkeys((task for task in tasks if task not in WITHOUT_WINDOW), FIGURE),
-        "commands": dict.fromkeys(map(str.upper, SERVICES), FIGURE),
+        "commands": dict.fromkeys(PROTOCOLS, FIGURE),
         "probes": dict.fromkeys(sorted(probes), ANY_FIGURE),
     }
     return _names_of(Figures, hidden, rows) | {name: FIGURE for name in DEFAULT if "." not in name}

@@ -227,6 +227,8 @@ class Scenario:
             load["outside"] = [
                 {"profile": _without(asdict(group.profile), "name"), "users": group.users} for group in self.outside
             ]
+            if isinstance(self.server, Server) and self.server.outside is not None:
+                load["outside_by"] = ["LMTP" if self.server.outside.lmtp else "SMTP", self.server.outside.connection]
         if self.run.ramp_shape:
             load["ramp_shape"] = self.run.ramp_shape
         if self.outage is not None:

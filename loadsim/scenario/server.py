@@ -39,6 +39,9 @@ IMAP_PORTS = {"none": 143, "starttls": 143, "implicit": 993}
 SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
 """RFC 5321, RFC 6409 section 3.1 and RFC 8314 section 3.3."""
 
+LMTP_PORT = 24
+"""IANA's port of private mail systems, and Dovecot's example; RFC 2033 section 5 rules out SMTP's."""
+
 HTTP_PORTS = {"http": 80, "https": 443}
 
 LDAP_PORTS = {"ldap": 389, "ldaps": 636}
@@ -161,6 +164,30 @@ class _Smtp:
         _check_tls(self)
 
 
+@strict
+@dataclass(frozen=True, slots=True)
+class _Outside:
+    host: Text
+    """As for IMAP."""
+    port: Port | None = None
+    """Port. Default: 25, 587 with `starttls`, 465 with `implicit`; 24 by LMTP."""
+    protocol: Annotated[str, word("smtp", "lmtp")] = "smtp"
+    """Protocol. By LMTP, the server answers for each recipient; distribution lists need a server that knows them."""
+    tls: Tls = "none"
+    """As for IMAP."""
+    ca_file: Text | None = None
+    """As for IMAP. Default: the system's."""
+    connection: Annotated[str, word("per-message", "kept")] = "per-message"
+    """One connection per message, or one per sender that stays open."""
+    tls_server_name: Text | None = None
+    """As for IMAP. Default: host."""
+    tls_verify: Verification = True
+    """As for IMAP."""
+
+    def __post_init__(self) -> None:
+        _check_tls(self)
+
+
 def _url(value: object) -> SplitResult:
     """Read scheme, host, port, path and query. No error shows the value, which may contain a password."""
     expected = f"scheme, host, port, path and query, such as https://mail.example.com{MAPI_PATH}"
@@ -252,13 +279,14 @@ class _Ldap:
         return "implicit" if self.url.scheme == "ldaps" else "none"
 
 
-def _check_tls(section: _Imap | _Smtp | _Mapi | _Ldap) -> None:
+def _check_tls(section: _Imap | _Smtp | _Outside | _Mapi | _Ldap) -> None:
     """Reject settings that have no meaning without TLS, and a key without a certificate."""
+    certificate, key_file = (getattr(section, key, None) for key in ("client_certificate", "client_key"))
     meant = {
         "ca_file": section.ca_file is not None,
         "tls_server_name": section.tls_server_name is not None,
         "tls_verify": not section.tls_verify,
-        "client_certificate": section.client_certificate is not None,
+        "client_certificate": certificate is not None,
     }
     with_tls = {_Mapi: "https", _Ldap: "ldaps"}.get(type(section), "starttls or implicit")
     key_of_tls = "url" if isinstance(section, _Mapi | _Ldap) else "tls"
@@ -267,7 +295,7 @@ def _check_tls(section: _Imap | _Smtp | _Mapi | _Ldap) -> None:
         for key, given in meant.items()
         if given and section.tls == "none"
     ]
-    if section.client_key is not None and section.client_certificate is None:
+    if key_file is not None and certificate is None:
         mistakes.append(mismatch("a client_certificate with the client_key", "none", at=("client_certificate",)))
     if not section.tls_verify and section.ca_file is not None:
         mistakes.append(mismatch(f"either ca_file or tls_verify: {INSECURE}", "both", at=("tls_verify",)))
@@ -276,11 +304,14 @@ def _check_tls(section: _Imap | _Smtp | _Mapi | _Ldap) -> None:
 
 
 _COMMON = (*("host", "tls", "ca_file", "tls_server_name", "tls_verify"), *("client_certificate", "client_key"))
-"""Keys shared by an endpoint and the file for all services, except that `url` has `host` and `tls` of MAPI and LDAP."""
+"""Keys shared by an endpoint and the file for all services, except that `url` has `host` and `tls` of MAPI and LDAP.
+
+Outside senders have no certificates.
+"""
 
 
-def _common(service: _Imap | _Smtp | _Mapi | _Ldap | Endpoint) -> dict[str, Any]:
-    return {key: getattr(service, key) for key in _COMMON}
+def _common(service: _Imap | _Smtp | _Outside | _Mapi | _Ldap | Endpoint) -> dict[str, Any]:
+    return {key: getattr(service, key, None) for key in _COMMON}
 
 
 def _imap(section: _Imap) -> Endpoint:
@@ -301,6 +332,12 @@ def _smtp(section: _Smtp) -> Endpoint:
         methods=() if isinstance(section.auth, bool) else section.auth,
         **_common(section),
     )
+
+
+def _outside(section: _Outside) -> Endpoint:
+    lmtp = section.protocol == "lmtp"
+    port = section.port or (LMTP_PORT if lmtp else SMTP_PORTS[section.tls])
+    return Endpoint(port=port, connection=section.connection, auth=False, lmtp=lmtp, **_common(section))
 
 
 def _mapi(section: _Mapi) -> Endpoint:
@@ -331,6 +368,8 @@ class Server:
     """MAPI over HTTP, in place of IMAP and SMTP."""
     ldap: Annotated[Endpoint, ReadAs(_Ldap, _ldap)] | None = None
     """Address book, in which users without MAPI find the recipients of new and forwarded messages."""
+    outside: Annotated[Endpoint, ReadAs(_Outside, _outside)] | None = None
+    """Service for mail from outside. Default: `smtp`, without a log-on."""
 
     def __post_init__(self) -> None:
         if not self.endpoints.keys() - {LDAP}:
@@ -341,16 +380,17 @@ class Server:
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints, by service."""
-        return stated_endpoints(self.imap, self.smtp, self.mapi, self.ldap)
+        return stated_endpoints(self.imap, self.smtp, self.mapi, self.ldap, self.outside)
 
     @property
     def log_on(self) -> str | None:
         """The log-on methods for a log's header, as they differ in work for the server; None for the defaults."""
-        if all(endpoint.auth and not endpoint.methods for endpoint in self.endpoints.values()):
+        endpoints = {service: endpoint for service, endpoint in self.endpoints.items() if service != "outside"}
+        if all(endpoint.auth and not endpoint.methods for endpoint in endpoints.values()):
             return None
         return ", ".join(
             f"{service.upper()} {described(endpoint.methods) if endpoint.auth else 'none'}"
-            for service, endpoint in self.endpoints.items()
+            for service, endpoint in endpoints.items()
             if service != "mapi" or endpoint.methods
         )
 
@@ -450,6 +490,10 @@ def _endpoint_document(service: str, endpoint: Endpoint) -> dict[str, Any]:
     if service == LDAP:
         others = {key: value for key, value in common.items() if key not in ("host", "tls")}
         return {"url": ldap_url(endpoint), "bind_dn": endpoint.bind_dn, **others}
+    if service == "outside":
+        stated = {key: value for key, value in common.items() if not key.startswith("client_")}
+        protocol = "lmtp" if endpoint.lmtp else "smtp"
+        return {**stated, "port": endpoint.port, "protocol": protocol, "connection": endpoint.connection}
     own: dict[str, Any] = {"auth": list(endpoint.methods) or endpoint.auth, "connection": endpoint.connection}
     if service == "imap":
         own = {

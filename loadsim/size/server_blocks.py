@@ -47,7 +47,7 @@ def host_of(place: str, series: Mapping[str, Series]) -> str:
     )
 
 
-SUBMISSIONS = ("SMTP DATA", "MAPI SubmitMessage")
+SUBMISSIONS = ("SMTP DATA", "LMTP DATA", "MAPI SubmitMessage")
 """The commands with which a message is submitted, one for each message."""
 
 

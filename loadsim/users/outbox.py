@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from loadsim.errors import ServerRefused
+from collections.abc import Collection
+
+from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.message_tag import new_mail_id
 from loadsim.model.ports import INBOX, Submission
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
@@ -50,32 +52,50 @@ class Outbox:
         return Outgoing(message, message_id, addresses, load.recipients(to), to.users)
 
     async def submit(self, outgoing: Outgoing) -> None:
-        """Submit a message. Raises `TaskFailed`, except if the server refuses an unknown recipient for good."""
+        """Submit a message. Raises `TaskFailed`, except if the server refuses an unknown recipient for good.
+
+        By LMTP, a failure leaves the message accepted for the recipients that it names.
+        """
         counts = self.host.counts.outside
         try:
             await self._submission.send(self._address, outgoing.addresses, outgoing.message)
-        except ServerRefused as failure:
-            if outgoing.reached or not failure.is_of_recipient:
-                self._record("unsure", outgoing, self.now())
+        except TaskFailed as failure:
+            refused = isinstance(failure, ServerRefused) and failure.is_of_recipient
+            if outgoing.reached or not refused:
+                accepted = _behind(failure.accepted, outgoing)
+                self._record("unsure", outgoing, outgoing.reached - accepted, self.now())
+                self._accepted(outgoing, accepted, self.now())
                 raise
             counts.unknown_refused += 1
         except BaseException:
-            self._record("unsure", outgoing, self.now())
+            self._record("unsure", outgoing, outgoing.reached, self.now())
             raise
         else:
             counts.unknown_accepted += not outgoing.reached
 
     def accepted(self, outgoing: Outgoing, at_ns: int) -> None:
         """Record that the server accepted a submitted message at this instant."""
-        self._record("accepted", outgoing, at_ns)
-        for user in outgoing.reached:
-            self.host.mail_accepted(outgoing.id, user, self._sender)
+        self._accepted(outgoing, outgoing.reached, at_ns)
 
     async def close(self) -> None:
         """End a connection that was kept open."""
         await self._submission.close()
 
-    def _record(self, event: str, outgoing: Outgoing, at_ns: int) -> None:
-        for user in outgoing.reached:
+    def _accepted(self, outgoing: Outgoing, users: Collection[int], at_ns: int) -> None:
+        self._record("accepted", outgoing, users, at_ns)
+        for user in users:
+            self.host.mail_accepted(outgoing.id, user, self._sender)
+
+    def _record(self, event: str, outgoing: Outgoing, users: Collection[int], at_ns: int) -> None:
+        for user in users:
             folder = INBOX if event == "unsure" else INDIVIDUALLY if user in outgoing.individuals else BY_LIST
             self.host.recorder.mail((event, outgoing.id, user, self._sender, at_ns, folder))
+
+
+def _behind(addresses: Collection[str], outgoing: Outgoing) -> set[int]:
+    """Return the users reached at these addresses: individuals or, behind the last one, the others on a list."""
+    users: set[int] = set()
+    for at, address in enumerate(outgoing.addresses):
+        if address in addresses:
+            users.update(outgoing.individuals[at : at + 1] or outgoing.reached.difference(outgoing.individuals))
+    return users

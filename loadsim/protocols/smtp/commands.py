@@ -33,17 +33,17 @@ class SmtpCommand(NamedTuple):
 GREETING = SmtpCommand("CONNECT", b"")
 """Sends nothing, as the server begins (RFC 5321 section 3.1)."""
 
-AUTH, EHLO = "AUTH", "EHLO"
+AUTH, EHLO, LHLO, MAIL, RCPT = "AUTH", "EHLO", "LHLO", "MAIL", "RCPT"
 DATA = SmtpCommand("DATA", b"DATA\r\n")
 STARTTLS = SmtpCommand("STARTTLS", b"STARTTLS\r\n")
 RESET = SmtpCommand("RSET", b"RSET\r\n")
 QUIT = b"QUIT\r\n"
 
 
-def ehlo(host: str) -> SmtpCommand:
-    """Return EHLO with an address literal as its name (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
+def ehlo(host: str, verb: str = EHLO) -> SmtpCommand:
+    """Return EHLO, or LHLO, with an address literal as its name (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
     name = f"IPv6:{host.partition('%')[0]}" if ":" in host else host
-    return SmtpCommand(EHLO, b"EHLO [%b]\r\n" % name.encode())
+    return SmtpCommand(verb, f"{verb} [{name}]\r\n".encode())
 
 
 @lru_cache(maxsize=16)
@@ -92,11 +92,11 @@ def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> SmtpCommand
         line += f" SIZE={len(message)}"
     if "8BITMIME" in offered and not message.isascii():
         line += " BODY=8BITMIME"
-    return SmtpCommand("MAIL", line.encode() + b"\r\n")
+    return SmtpCommand(MAIL, line.encode() + b"\r\n")
 
 
 def rcpt(recipient: str) -> SmtpCommand:
-    return SmtpCommand("RCPT", b"RCPT TO:<%b>\r\n" % recipient.encode())
+    return SmtpCommand(RCPT, b"RCPT TO:<%b>\r\n" % recipient.encode())
 
 
 def wire_format(message: bytes) -> tuple[bytes, bytes]:

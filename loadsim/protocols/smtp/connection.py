@@ -1,4 +1,4 @@
-"""One SMTP connection on asyncio: packets of commands out, replies in, one future per packet.
+"""One SMTP or LMTP connection on asyncio: packets of commands out, replies in, one future per packet.
 
 A packet is a group of commands written together (RFC 2920). Its caller resumes when all of them are answered, or when
 the server asks for more.
@@ -16,6 +16,7 @@ import math
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from types import MappingProxyType
 from typing import Protocol, cast
 
@@ -26,7 +27,8 @@ from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
 from loadsim.protocols.lines import KEPT_BYTES, NO_LINES, unseen
 from loadsim.protocols.sasl.masking import MASK, without_password
-from loadsim.protocols.smtp.commands import AUTH, DATA, EHLO, GREETING, QUIT, STARTTLS, SmtpCommand, extensions
+from loadsim.protocols.smtp import commands
+from loadsim.protocols.smtp.commands import DATA, GREETING, QUIT, STARTTLS, SmtpCommand, extensions
 from loadsim.protocols.smtp.wire import SERVICE_CLOSING, Reply, SmtpWire, accepts_message, kind_of
 from loadsim.protocols.tls import handshakes_of, remember
 from loadsim.protocols.transport import Transport
@@ -69,6 +71,7 @@ class SmtpConnection(asyncio.Protocol):
     observer: Observer
     limit_s: float
     open_connections: list[Closing]
+    lmtp: bool = False
     failure: TaskFailed | None = field(default=None, init=False)
     offered: Mapping[str, str] = field(default_factory=lambda: NOTHING, init=False)
     succeeded: int = field(default=0, init=False)
@@ -85,6 +88,18 @@ class SmtpConnection(asyncio.Protocol):
     _refusal: ServerRefused | None = field(default=None, init=False)  # the current packet's first
     _said: Sequence[bytes] = field(default=(), init=False)  # sent by the last `go_on`: a message, or a response
     _leaving: bool = field(default=False, init=False)  # further replies are ignored
+    # By LMTP, for each recipient: accepted; and for each accepted one: gets the message (RFC 2033 section 4.2).
+    _named: list[bool] = field(default_factory=list, init=False)
+    _delivered: list[bool] = field(default_factory=list, init=False)
+
+    @property
+    def service(self) -> str:
+        """The protocol, as commands' names begin."""
+        return "LMTP" if self.lmtp else "SMTP"
+
+    def reached(self, recipients: Sequence[str]) -> Sequence[str]:
+        """Return the recipients who, by LMTP, get the last message; the others were refused, or not answered for."""
+        return [*compress(compress(recipients, self._named), self._delivered)]
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
         """Connect, with implicit TLS (RFC 8314) if the endpoint has it, and wait for the greeting."""
@@ -178,7 +193,7 @@ class SmtpConnection(asyncio.Protocol):
             await asyncio.shield(self._closed)
             if self._leaving:
                 outcome = "ok" if self.failure is None else self.failure.outcome
-                self.observer.command("SMTP QUIT", since_ns, outcome, 0, 0, (self.observer.now(), LOOP))
+                self.observer.command(f"{self.service} QUIT", since_ns, outcome, 0, 0, (self.observer.now(), LOOP))
 
     # --- out ---
 
@@ -187,6 +202,8 @@ class SmtpConnection(asyncio.Protocol):
         if self.failure is not None:
             raise again(self.failure)
         self._refusal, self._said = None, ()
+        if packet[0].verb == commands.MAIL:
+            self._named, self._delivered = [], []
         data = b"".join([command.line for command in packet])
         now_ns = self.observer.now()
         if self._transport is not None:  # GREETING precedes it, and sends nothing
@@ -281,9 +298,9 @@ class SmtpConnection(asyncio.Protocol):
                 if reply.code == SERVICE_CLOSING or self._unsent(pending):
                     self._fail(self._refusal)
                     return
-                self._report(self._pending.pop(0), "refused")
-            case 3 if pending.verb == AUTH or (pending.verb == DATA.verb and not pending.asked):
-                if self._refusal is not None:
+                self._answered(pending, "refused")
+            case 3 if pending.verb == commands.AUTH or (pending.verb == DATA.verb and not pending.asked):
+                if self._refusal is not None and not any(self._named):
                     # Some recipients were accepted, others refused. The accepted ones would get the message, or an
                     # empty one (RFC 2920 section 3.1); only closing the connection prevents both.
                     self._fail(self._refusal)
@@ -298,15 +315,26 @@ class SmtpConnection(asyncio.Protocol):
                     self._transport.pause_reading()
                     self._resume(None)
                     return
-                if pending.verb == EHLO:
+                if pending.verb in (commands.EHLO, commands.LHLO):
                     self.offered = extensions(reply.lines)
-                self._report(self._pending.pop(0), "ok")
+                self._answered(pending, "ok")
             case _:
                 raise ProtocolError("no such answer", self._text_of(reply))
         if self._pending:
             self._set_deadline(self.limit_s)
         else:
             self._resume(None, self._refusal)
+
+    def _answered(self, pending: _Pending, outcome: str) -> None:
+        """End the first command under way; by LMTP, a message ends with the reply for its last accepted recipient."""
+        if self.lmtp and pending.verb == commands.RCPT:
+            self._named.append(outcome == "ok")
+        elif self.lmtp and pending.verb == DATA.verb and pending.asked:
+            self._delivered.append(outcome == "ok")
+            if len(self._delivered) < sum(self._named):
+                return
+            outcome = "ok" if all(self._delivered) else "refused"
+        self._report(self._pending.pop(0), outcome)
 
     def _accepts(self, reply: Reply, pending: _Pending) -> bool:
         """Return False for a 2yz that cannot accept a message: a 221, or one that precedes the message's end."""
@@ -334,7 +362,7 @@ class SmtpConnection(asyncio.Protocol):
             at_ns, clock = arrival = self._arrival
             if clock == KERNEL and self._wire.held_bytes:
                 arrival = at_ns, BOUND
-        name, sent, received = f"SMTP {pending.verb}", pending.sent_bytes, pending.received_bytes
+        name, sent, received = f"{self.service} {pending.verb}", pending.sent_bytes, pending.received_bytes
         self.observer.command(name, pending.since_ns, outcome, sent, received, arrival, pending.own_ns)
 
     def _text_of(self, reply: Reply) -> str:

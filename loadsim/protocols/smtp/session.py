@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from loadsim.errors import TaskFailed
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.exchange import Exchange
@@ -18,7 +19,8 @@ from loadsim.protocols.smtp.connection import SmtpConnection
 class OwnSession:
     """Implements `SmtpSession`. With `pipelines`, a server that offers PIPELINING gets a message's commands together.
 
-    The times of all commands in a packet start together.
+    The times of all commands in a packet start together. LMTP's always are in one packet; accepted recipients get the
+    message even if others are refused.
     """
 
     connection: SmtpConnection
@@ -40,13 +42,14 @@ class OwnSession:
     async def open(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
         connection = self.connection
         await connection.connect(endpoint, context)
-        await connection.send(commands.ehlo(connection.own_address))
+        hello = commands.LHLO if connection.lmtp else commands.EHLO
+        await connection.send(commands.ehlo(connection.own_address, hello))
         if endpoint.tls == "starttls":
             assert context is not None
             if "STARTTLS" not in connection.offered:
                 raise commands.no_starttls()
             await connection.start_tls(context, endpoint.tls_name)
-            await connection.send(commands.ehlo(connection.own_address))
+            await connection.send(commands.ehlo(connection.own_address, hello))
         connection.remember_tls()
         offer = commands.offer_of(endpoint, connection.offered)
         if offer is not None:
@@ -54,10 +57,17 @@ class OwnSession:
             self.method = await sasl.log_on("SMTP", endpoint, connection.account, offer, "no AUTH", perform)
 
     async def transact(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        try:
+            await self._transact(sender, recipients, message)
+        except TaskFailed as failure:
+            failure.accepted = self.connection.reached(recipients)
+            raise
+
+    async def _transact(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Send one message, in one packet (RFC 2920 section 3.1) or one command at a time."""
         connection, pieces = self.connection, commands.wire_format(message)
         steps = [commands.mail(sender, message, connection.offered), *map(commands.rcpt, recipients), commands.DATA]
-        if self.pipelines and "PIPELINING" in connection.offered:
+        if connection.lmtp or (self.pipelines and "PIPELINING" in connection.offered):  # RFC 2033 section 5 demands it
             await connection.send(*steps)
         else:
             for step in steps:

@@ -1,4 +1,4 @@
-"""SMTP submission (RFC 5321, RFC 6409): when users connect, keep a connection, and leave."""
+"""SMTP submission (RFC 5321, RFC 6409), and LMTP (RFC 2033): when users connect, keep a connection, and leave."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SmtpSession(Protocol):
         """Connect, secure and authenticate as the endpoint requires."""
 
     async def transact(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Send one message. After `ServerRefused`, no recipient gets it."""
+        """Send one message. After `ServerRefused`, only its `accepted` get it."""
 
     async def ask(self, sender: str, recipient: str) -> None:
         """MAIL, RCPT and RSET, one at a time."""
@@ -84,7 +84,7 @@ class SmtpSubmission:
         """Submit one message (RFC 5322, CRLF), and wait until it is accepted for all recipients.
 
         Raises `ServerRefused` (kind "550 RCPT": code and command), `ServerLost` or `ServerSilent`. A refused recipient
-        ends the transaction: no recipient gets the message.
+        ends the transaction: no recipient gets the message. By LMTP, the failure's `accepted` do.
         """
         kept, self._kept = self._kept, None
         if kept is not None and kept.is_usable:
@@ -166,10 +166,10 @@ class SmtpSubmission:
         return session
 
     def _new_session(self) -> SmtpSession:
-        if self.way == AIOSMTPLIB:
+        if self.way == AIOSMTPLIB and not self.endpoint.lmtp:
             # Importing it takes 30 ms, which other submissions need not wait for.
             from loadsim.protocols.smtp.library import LibrarySession
 
             return LibrarySession(self.account, self.observer, self.limit_s, self._open)
-        connection = SmtpConnection(self.account, self.observer, self.limit_s, self._open)
+        connection = SmtpConnection(self.account, self.observer, self.limit_s, self._open, self.endpoint.lmtp)
         return OwnSession(connection, self.way == PIPELINING)

@@ -25,7 +25,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.figures import Figures
-from loadsim.model.terms import SERVICES
+from loadsim.model.terms import PROTOCOLS
 from loadsim.scenario.criteria import DEFAULT, SCORES, documents, figures, planned_tasks
 from loadsim.scenario.profile import load_profile
 from loadsim.scenario.scenario import load_scenario
@@ -272,7 +272,7 @@ def test_every_number_of_score_json_but_settings_may_be_a_criterion(tmp_path: Pa
         f"tasks.READ.{name}" for name in (*DUE, "done_share")
     }
     rates = {"tasks_per_s", "messages_per_s", "deliveries_per_s", "silent_activities"}
-    rates |= {"by_task.READ", *(f"commands.{service.upper()}" for service in SERVICES)}
+    rates |= {"by_task.READ", *(f"commands.{name}" for name in PROTOCOLS)}
     assert of_loop - of_plan == {f"throughput.{name}" for name in rates}
     assert "tasks.READ.done_per_s" in of_loop
     assert "tasks.LOGON.done_per_s" not in of_plan | of_loop  # it has no window

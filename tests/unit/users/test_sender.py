@@ -20,10 +20,13 @@ from loadsim.errors import ConfigError, LogError, ServerLost, ServerRefused
 from loadsim.findings.catalogue import Code
 from loadsim.model.message_tag import OUTSIDE_DOMAIN
 from loadsim.model.partition import divide
+from loadsim.model.ports import Endpoint
 from loadsim.protocols.in_memory import InMemoryDriver
+from loadsim.provisioning.sessions import services_of
 from loadsim.scenario.population import resized
 from loadsim.scenario.profile import load_any_profile, load_profile
 from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload, plan_digest
 
 OUTSIDE: dict[str, Any] = {"mailbox": False, "new_mail": {"per_day": 40}, "messages": {"ups1K": 1}}
@@ -335,3 +338,57 @@ def test_shipped_senders_state_their_sources(name: str) -> None:
     assert "assumed" in text
     profile = load_any_profile(name)
     assert (profile.name, profile.mailbox) == (name, False)  # type: ignore[union-attr]
+
+
+SITE = {"imap": {"host": "127.0.0.1"}, "smtp": {"host": "127.0.0.1"}}
+ACCOUNTS = {"user": "user{index}", "password": "x"}
+
+
+@pytest.mark.parametrize(
+    ("section", "endpoint"),
+    [
+        ({}, Endpoint("127.0.0.1", 25, auth=False)),
+        ({"protocol": "lmtp"}, Endpoint("127.0.0.1", 24, auth=False, lmtp=True)),
+        (
+            {"protocol": "lmtp", "port": 2424, "tls": "starttls", "connection": "kept", "tls_server_name": "mx.test"},
+            Endpoint("127.0.0.1", 2424, "starttls", None, "kept", auth=False, tls_server_name="mx.test", lmtp=True),
+        ),
+        (
+            {"tls": "implicit", "tls_verify": "insecure-none"},
+            Endpoint("127.0.0.1", 465, "implicit", auth=False, tls_verify=False),
+        ),
+    ],
+)
+def test_senders_may_have_an_endpoint_of_their_own(tmp_path: Path, section: dict[str, Any], endpoint: Endpoint) -> None:
+    """It survives the file of the run directory, needs no accounts, and is part of the load."""
+    server = SITE | {"outside": {"host": "127.0.0.1", **section}}
+    scenario = stated(tmp_path, MEDIUM, SHOP, server=server, accounts=ACCOUNTS)
+    assert isinstance(scenario.server, Server)
+    assert (scenario.server.outside, scenario.log_on) == (endpoint, None)
+    assert services_of(scenario).outside == endpoint
+    (tmp_path / "again.yaml").write_text(scenario.to_yaml().replace("********", "x"))
+    again = load_scenario(str(tmp_path / "again.yaml"))
+    assert (again.server, again.digest()) == (scenario.server, scenario.digest())
+    without = stated(tmp_path, MEDIUM, SHOP, server=SITE, accounts=ACCOUNTS)
+    assert without.digest() != scenario.digest()
+    assert plan_digest(Workload(without)) == plan_digest(Workload(scenario))
+    users_only = stated(tmp_path, MEDIUM, server=server, accounts=ACCOUNTS)
+    assert services_of(users_only).outside is None
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"host": "mx.test"}, r"server.outside.host: expected a loopback address.*add allow_hosts: \['mx.test'\]"),
+        ({"protocol": "uucp"}, "server.outside.protocol: expected smtp or lmtp, found 'uucp'"),
+        ({"auth": True}, "server.outside.auth: expected one of the keys host, port, protocol, "),
+        ({"ca_file": "ca.pem"}, "server.outside.tls: expected starttls or implicit with ca_file, found none"),
+    ],
+)
+def test_a_bad_endpoint_of_senders_is_refused_in_one_line(
+    tmp_path: Path, section: dict[str, Any], expected: str
+) -> None:
+    server = SITE | {"outside": {"host": "127.0.0.1", **section}}
+    with pytest.raises(ConfigError, match=expected) as refusal:
+        stated(tmp_path, MEDIUM, SHOP, server=server, accounts=ACCOUNTS)
+    assert "\n" not in str(refusal.value)

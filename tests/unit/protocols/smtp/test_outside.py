@@ -1,5 +1,6 @@
 """Submission by outside senders, who never authenticate, against aiosmtpd."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,10 @@ from virtual_runs import contents, quiet, scenario_of
 
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.message_tag import OUTSIDE_DOMAIN
-from loadsim.model.ports import DriverOfSenders, Endpoint, Services
+from loadsim.model.ports import DriverOfSenders, Endpoint, Services, Submission
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.preflight import check_outside
-from loadsim.scenario.workload import Workload
+from loadsim.scenario.workload import NEW_MAIL, Workload
 from loadsim.users.host import SessionCounts
 from loadsim.users.outbox import Outbox
 
@@ -145,9 +146,68 @@ async def test_a_port_that_requires_a_log_on_is_refused_before_the_run(
             await check_outside(load, services_at(port))
 
 
+async def test_a_temporary_refusal_is_named_before_the_run(tmp_path: Path) -> None:
+    """It would fail each sender's first messages."""
+    refusal = r"450 4.2.0 Greylisted; this is temporary, but outside senders do not retry"
+    load = on_server(workload_in(tmp_path))
+    async with aiosmtpd(Accepting({"user00001@loadsim.test": "450 4.2.0 Greylisted"})) as (port, _):
+        with pytest.raises(ConfigError, match=refusal):
+            await check_outside(load, services_at(port))
+
+
+async def test_an_endpoint_of_their_own_gets_the_senders_mail(tmp_path: Path) -> None:
+    """Users' submissions go elsewhere; the endpoint's own key is named in errors."""
+    handler, load = Accepting(), on_server(workload_in(tmp_path))
+    async with aiosmtpd(handler) as (port, _):
+        services = replace(services_at(1), outside=replace(endpoint(port), auth=False))
+        await check_outside(load, services)
+        sender = load.scenario.sender_account(4)
+        submission = cast(DriverOfSenders, open_driver("imap", services)).outside(sender, Observed())
+        await submission.send(sender.address, ["user1@loadsim.test"], b"Subject: x\r\n\r\nx\r\n")
+        await submission.close()
+    assert len(handler.delivered) == 1
+    async with aiosmtpd(Accepting({"user00001@loadsim.test": "554 5.7.1 no"})) as (port, _):
+        with pytest.raises(ConfigError, match=r"server\.outside: expected to accept mail .* is server\.outside\.port"):
+            await check_outside(load, replace(services, outside=endpoint(port)))
+
+
 async def test_a_port_that_takes_mail_from_outside_is_accepted_without_a_message(tmp_path: Path) -> None:
     handler = Accepting()
     async with aiosmtpd(handler, **AUTH) as (port, _):
         await check_outside(on_server(workload_in(tmp_path)), services_at(port))
     assert handler.connections == 1
     assert handler.delivered == []
+
+
+@pytest.mark.parametrize(("list_chance", "answered"), [(0.0, 5), (1.0, 5), (1.0, 6)])
+async def test_a_message_accepted_for_some_recipients_is_recorded_for_each(
+    tmp_path: Path, list_chance: float, answered: int
+) -> None:
+    """LMTP answers for each: individuals 2 and 3 are refused; the list's reply, if any, is the last."""
+    crowd = LIAR | {"unknown_recipients": 0, "new_mail": {"per_day": 10, "recipients": 5, "list_chance": list_chance}}
+    lists = {"count": 2, "size": {"min": 2, "average": 2, "max": 2}}
+    load = Workload(scenario_of(tmp_path, (quiet(), 9), (crowd, 1), lists=lists))
+    sender = load.senders[0]
+    failure = ServerRefused("452 DATA", "452 full")
+    reached: list[tuple[str, int]] = []
+
+    class Partly:
+        async def send(self, of: str, recipients: Sequence[str], message: bytes) -> None:
+            failure.accepted = [*recipients[:1], *recipients[3:answered]]
+            raise failure
+
+    host = host_of(load)
+    host.mail_accepted = lambda message, user, _: reached.append((message, user))
+    outbox = Outbox(host, sender, cast(Submission, Partly()))
+    outgoing = outbox.compose(0)
+    with pytest.raises(ServerRefused):
+        await outbox.submit(outgoing)
+    to = load.addressing(sender, load.sender_profile(sender), NEW_MAIL, 0)
+    certain = {to.users[0], *to.users[3:]}
+    members = set(load.population.lists.members(to.list_index)) if to.list_index is not None else set()
+    if answered == 6:
+        certain |= members - set(to.users)
+    found = {(event, user) for event, _, user, *_ in host.recorder.mails}
+    everybody = set(to.users) | members
+    assert found == {("accepted" if user in certain else "unsure", user) for user in everybody}
+    assert {user for _, user in reached} == certain
