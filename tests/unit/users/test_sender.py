@@ -392,3 +392,32 @@ def test_a_bad_endpoint_of_senders_is_refused_in_one_line(
     with pytest.raises(ConfigError, match=expected) as refusal:
         stated(tmp_path, MEDIUM, SHOP, server=server, accounts=ACCOUNTS)
     assert "\n" not in str(refusal.value)
+
+
+def test_users_of_today_outside_receive_the_stated_shares() -> None:
+    """A fifth from users, seven tenths from machines, a tenth in bulk: computed from the rates alone."""
+    scenario = load_scenario("today")
+    (users,) = scenario.topology
+    published = users.profile.calculated
+    assert published is not None
+    assert (published.sent, published.received) == (20, 117)
+    shares = [
+        group.users
+        * group.profile.new_mail.per_day
+        * group.profile.new_mail.recipients
+        * (1 - group.profile.unknown_recipients)
+        / (users.users * published.received)
+        for group in scenario.outside
+    ]
+    assert [group.profile.name for group in scenario.outside] == ["outside/machine", "outside/bulk"]
+    assert shares == [pytest.approx(0.70, rel=0.02), pytest.approx(0.10, rel=0.02)]
+
+
+@pytest.mark.slow
+def test_the_plan_of_today_is_as_published() -> None:
+    """With a quarter of the users, and senders in proportion."""
+    settings = resized(load_scenario("today"), 250, 1000)
+    planned = make_plan(load_scenario("today", settings)).by_profile["today-outside"]
+    assert planned.calculated is not None
+    assert planned.per_user["sent"] == pytest.approx(planned.calculated.sent, rel=0.02)
+    assert planned.per_user["received"] == pytest.approx(planned.calculated.received, rel=0.02)
