@@ -54,15 +54,16 @@ def fit_clients(descriptions: Mapping[str, Mapping[str, Any]]) -> list[Connected
 # --- users and disk space of clients ---
 
 
-def assign_users(users: int, clients: Sequence[ConnectedClient]) -> dict[str, list[Assignment]]:
+def assign_users(users: int, clients: Sequence[ConnectedClient], senders: int = 0) -> dict[str, list[Assignment]]:
     """Assign users to clients in proportion to their cores. Return an assignment for each engine, by client.
 
-    A client without users is left out.
+    A client without users is left out. Outside senders are in the same places.
     """
     engines = {}
     for client, own in zip(clients, all_users(users).cut([client.cores for client in clients]), strict=True):
         if len(own):
-            engines[client.name] = own.cut([1] * engines_for(len(own), client.cores))
+            own_senders = len(own.with_senders(senders)) - len(own)
+            engines[client.name] = own.cut([1] * engines_for(len(own), client.cores, own_senders))
     return engines
 
 

@@ -74,9 +74,9 @@ POLL_S = 0.05
 """The interval at which to check whether all mail of the run has been seen, also by other members' users."""
 
 
-def engines_for(users: int, cores: int) -> int:
-    """Return a machine's default number of engines: one per core, or more if the users need them."""
-    return min(users, max(cores, 1, ceil(users / USERS_PER_ENGINE)))
+def engines_for(users: int, cores: int, senders: int = 0) -> int:
+    """Return a machine's default number of engines: one per core, or more if users and outside senders need them."""
+    return min(users, max(cores, 1, ceil((users + senders) / USERS_PER_ENGINE)))
 
 
 class MemberAssignment(Protocol):

@@ -125,7 +125,7 @@ class _Clients:
         watcher, all_of = run.watcher, run.scenario.users
         watcher.stage("join")
         clients = fit_clients(await cluster.joined(self.wanted, watcher.message))
-        users = assign_users(all_of, clients)
+        users = assign_users(all_of, clients, run.scenario.senders)
         if run.scenario.outside and len(users) < len(clients):  # a client without users would take its senders along
             raise ConfigError(
                 f"{run.scenario.name}: topology: expected users for each of {len(clients)} clients, since there are"

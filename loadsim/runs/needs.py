@@ -251,7 +251,7 @@ def engine_count(scenario: Scenario, wanted: int | None, pin: bool) -> int:
     in_memory = needs_one_engine(scenario)
     if wanted is None:
         cores = usable_cores()
-        return 1 if in_memory else engines_for(scenario.users, cores // 2 if pin else cores)
+        return 1 if in_memory else engines_for(scenario.users, cores // 2 if pin else cores, scenario.senders)
     most = 1 if in_memory else scenario.users
     if not 1 <= wanted <= most:
         why = f" with protocol {in_memory}, whose mail system is in the engine" if in_memory else ""

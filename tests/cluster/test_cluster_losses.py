@@ -135,3 +135,40 @@ def test_a_run_goes_on_without_the_control_port(embedded_server: StartEmbedded, 
         with controller(tmp_path, address) as (_, back):
             back.until("client (one|two) has joined$")
             back.until("client (one|two) has joined$")
+
+
+def test_outside_senders_are_lost_with_their_client(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+    """A client is killed with a third of the senders; the others' messages are all accounted for."""
+    sender = {"name": "shop", "mailbox": False, "new_mail": {"per_day": 20}, "messages": {"ups1K": 1}}
+    (tmp_path / "shop.yaml").write_text(json.dumps(sender))
+    groups = [
+        *({"profile": f"loadsim-5.5/{kind}", "users": 2} for kind in ("light", "medium", "heavy")),
+        {"profile": str(tmp_path / "shop.yaml"), "users": 30},
+    ]
+    long = lasting(SECONDS, lost_users=1)
+    path = on_server(embedded_server, tmp_path / "small.yaml", **long, **CONTROL, topology=groups)
+    out = tmp_path / "out"
+    with ExitStack() as stack:
+        address, _ = stack.enter_context(controller(tmp_path))
+        agents = {name: stack.enter_context(client(tmp_path, address, name)) for name in ("one", "two", "well")}
+        with running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole:
+            whole.until(f"^{AT_WORK}")
+            engines = [event["pid"] for event in events(out) if event["event"] == "engine ready"]
+            of_two = [event["pid"] for event in events(out) if event.get("client") == "two" and "pid" in event]
+            for pid in (agents["two"].process.pid, *of_two):
+                os.kill(pid, signal.SIGKILL)
+            assert whole.process.wait() == 0
+        for pid in engines:
+            wait_for_end(pid)
+    score = json.loads((out / "score.json").read_text())
+    assert (score["users"], score["outside_senders"]) == (6, 30)
+    assert score["verdict"]["validity"] == "degraded"
+    assert sum(lost_by_client(score).values()) == lost_by_client(score)["two"] > 0
+    log = read_logs([out])
+    sent = {int(task["user"]) for task in log.tasks if task["user"] > 6}
+    parts = [
+        source.assignment.with_senders(30) for source in log.sources if source.assignment and source.client != "two"
+    ]
+    assert sent <= {number for part in parts for number in part}
+    assert 10 < len(sent) < 30
+    assert score["delivery"]["undelivered_at_end"] == score["delivery"]["duplicates"] == 0

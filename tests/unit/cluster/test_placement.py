@@ -27,6 +27,8 @@ def test_users_and_engines_go_by_cores() -> None:
         range(1, 51)
     )
     assert list(assign_users(2, [joined("a", cores=1), joined("b", cores=1000)])) == ["b"]
+    with_senders = assign_users(50, [joined("a", cores=1), joined("b", cores=1)], senders=90_000)
+    assert {name: len(mine) for name, mine in with_senders.items()} == {"a": 4, "b": 3}
 
 
 @pytest.mark.parametrize(

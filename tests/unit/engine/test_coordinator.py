@@ -231,11 +231,13 @@ def test_stop_reaches_engines_that_were_not_ready(tmp_path: Path) -> None:
 
 
 def test_the_number_of_engines_follows_cores_and_users() -> None:
-    """At least one a core, no more than users, and one more with every 15,000 users."""
+    """At least one a core, no more than users, and one more with every 15,000 users and outside senders."""
     cores = os.cpu_count() or 1
     assert engines_for(1, cores) == 1
     assert engines_for(1000, cores) == cores
     assert engines_for(15_000 * cores + 1, cores) == cores + 1
+    assert engines_for(1000, cores, senders=15_000 * cores) == cores + 1
+    assert engines_for(2, 1, senders=100_000) == 2
 
 
 def test_a_begin_message_shows_no_password(tmp_path: Path) -> None:
