@@ -26,6 +26,7 @@ from loadsim.documents.yaml_reader import Origin, expected_file, known, locate, 
 from loadsim.errors import ConfigError
 from loadsim.files import real_path
 from loadsim.model.ports import SearchKey
+from loadsim.model.terms import MOST_USERS
 from loadsim.scenario.distribution import CountDistribution, DurationDistribution, SizeDistribution
 from loadsim.scenario.mailboxes import MessageSizes
 from loadsim.scenario.weights import expected_plugin_task, may_name_plugin_task, read_weights
@@ -272,13 +273,21 @@ class Profile:
         _check_messages(self.messages, self.message_sizes)
 
 
+def _recipients(value: object) -> int:
+    if value == "all":
+        return MOST_USERS
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise mismatch("a whole number from 1, or all")
+    return value
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class OutsideMail:
     per_day: Amount
     """New messages per day of the users' profiles."""
-    recipients: Positive = 1
-    """Number of random recipients."""
+    recipients: Annotated[int, Reads(_recipients, "from 1, or all")] = 1
+    """Number of random recipients, or all users at once."""
     list_chance: Share = 0.0
     """Share of messages to which a distribution list is added."""
 

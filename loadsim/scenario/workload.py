@@ -20,6 +20,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.draws import draw, gap_s, pick, weighted
 from loadsim.model.message_tag import initial_id
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, DRAFTS, INBOX, SENT_ITEMS, SearchKey
+from loadsim.model.terms import MOST_USERS
 from loadsim.scenario.day_shape import DayShape
 from loadsim.scenario.distribution import Distribution
 from loadsim.scenario.groups import Group, SenderGroup
@@ -268,14 +269,17 @@ class Workload:
         """
         others = len(self.population) - (user <= len(self.population))
         wanted = min(profile.new_mail.recipients, others)
-        chosen: list[int] = []
+        chosen: dict[int, None] = {}
+        if profile.new_mail.recipients >= MOST_USERS:  # all: the header names the first one
+            first = pick(draw(self.seed, user, stream + ".first", index), others)
+            places = (1 + (first + step) % others for step in range(others))
+            chosen = dict.fromkeys(place + (place >= user) for place in places)
         attempt = 0
         while len(chosen) < wanted:
             other = 1 + pick(draw(self.seed, user, stream + ".recipient", f"{index}/{attempt}"), others)
             other += other >= user  # skip the sender
             attempt += 1
-            if other not in chosen:
-                chosen.append(other)
+            chosen[other] = None
         lists = self.population.lists
         on_list = len(lists) and draw(self.seed, user, stream + ".list", index) < profile.new_mail.list_chance
         which = pick(draw(self.seed, user, stream + ".which-list", index), len(lists)) if on_list else None

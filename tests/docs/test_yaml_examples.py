@@ -12,7 +12,7 @@ from example_plugins import python_with
 from pages import PAGES, Block, blocks, with_outputs
 
 from loadsim.model.mail_program import load_program
-from loadsim.scenario.profile import load_profile
+from loadsim.scenario.profile import load_any_profile
 from loadsim.scenario.scenario import load_scenario
 from loadsim.scenario.suite import load_suite
 from loadsim.storage.scenario import load_storage
@@ -92,7 +92,7 @@ def test_each_yaml_block_is_read(block: Block, place: Path) -> None:
     match kind(document):
         case "profile":
             file.write_text(block.text)
-            assert load_profile(str(file)).name == document["name"]
+            assert load_any_profile(str(file)).name == document["name"]
         case "program":
             file.write_text(block.text)
             assert load_program(str(file)).name == document["name"]

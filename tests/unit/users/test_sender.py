@@ -27,7 +27,7 @@ from loadsim.scenario.population import resized
 from loadsim.scenario.profile import load_any_profile, load_profile
 from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.scenario.server import Server
-from loadsim.scenario.workload import Workload, plan_digest
+from loadsim.scenario.workload import NEW_MAIL, Workload, plan_digest
 
 OUTSIDE: dict[str, Any] = {"mailbox": False, "new_mail": {"per_day": 40}, "messages": {"ups1K": 1}}
 READERS = quiet(process_inbox={"per_day": 60}, after_reading={"reply": "30%"})
@@ -302,6 +302,11 @@ MEDIUM, SHOP = {"profile": "loadsim-5.5/medium", "users": 10}, {"profile": "shop
         ((MEDIUM, SHOP), {"profile": {"mailbox": True}}, "mailbox: expected no; users with a mailbox do not state it"),
         ((MEDIUM, SHOP), {"profile": {"browse": {"per_day": 1}}}, "browse: expected one of the keys name, mailbox, "),
         ((MEDIUM, SHOP), {"profile": {"unknown_recipients": 2}}, "unknown_recipients: expected a share such as 30%"),
+        (
+            (MEDIUM, SHOP),
+            {"profile": {"new_mail": {"per_day": 1, "recipients": "many"}}},
+            "new_mail.recipients: expected a whole number from 1, or all, found .many",
+        ),
         ((MEDIUM, SHOP), {"profile": {"messages": None}}, "messages: expected messages or message_sizes, found"),
     ],
 )
@@ -421,3 +426,21 @@ def test_the_plan_of_today_is_as_published() -> None:
     assert planned.calculated is not None
     assert planned.per_user["sent"] == pytest.approx(planned.calculated.sent, rel=0.02)
     assert planned.per_user["received"] == pytest.approx(planned.calculated.received, rel=0.02)
+
+
+def test_a_notice_reaches_all_users_at_once(tmp_path: Path) -> None:
+    """Each gets it once. The user whom its header names, and who gets replies to all, differs from notice to notice."""
+    notice = OUTSIDE | {"new_mail": {"per_day": 6, "recipients": "all"}}
+    scenario = scenario_of(tmp_path, (READERS, 60), (notice, 2))
+    load, lived = Workload(scenario), live(scenario, tmp_path)
+    planned = {f"n{sender}.{at.number}" for sender in load.senders for at in load.activities(sender)}
+    reached = Counter((mail["message"], mail["user"]) for mail in lived.mails("seen") if mail["sender"] > 60)
+    assert reached == Counter({(message, user): 1 for message in planned for user in range(1, 61)})
+    assert len(planned) > 5
+    arrivals = [mail["at_ns"] for mail in lived.mails("seen") if mail["sender"] > 60]
+    assert len(set(arrivals)) < 3 * len(planned), "all users look at the same moment"
+    profile = load.sender_profile(61)
+    orders = [load.addressing(61, profile, NEW_MAIL, index).users for index in range(20)]
+    assert {tuple(sorted(order)) for order in orders} == {tuple(range(1, 61))}
+    assert len({order[0] for order in orders}) > 10
+    assert asdict(profile)["new_mail"]["recipients"] >= 60
