@@ -112,15 +112,15 @@ class TaskRecorder:
     ) -> None:
         asked_ns = since + own_ns
         if arrival is None:
-            arrival, self._unstated = (self.now(), LOOP), True
+            self._unstated, answered_ns, clock = True, self.now(), LOOP
         else:
             self._states_arrivals = True
-            if arrival[0] < asked_ns:  # after the wall clock was set
-                arrival = self.now(), LOOP
-        answered_ns = arrival[0]
+            answered_ns, clock = arrival
+            if answered_ns < asked_ns:  # after the wall clock was set
+                answered_ns, clock = self.now(), LOOP
         if self.performing is not None:
             if answered_ns >= self.answered_ns:  # else it was read after one that came later, on another connection
-                self.answered_ns, self._clock = arrival
+                self.answered_ns, self._clock = answered_ns, clock
             self._moved_bytes += sent_bytes + received_bytes
             self._waits.append((since, answered_ns))
             self._own_ns += own_ns
@@ -154,15 +154,16 @@ class TaskRecorder:
         In between, it waited for earlier steps, for the causes in `inherited_ns`.
         """
         # Compute its lateness, by cause.
-        self._due_ns, self._began_ns = due_ns, self.now()
+        self._due_ns, self._began_ns = due_ns, (began_ns := self.now())
         ready_ns = due_ns if ready_ns is None else ready_ns
         self._late_ns, self._own_late_ns = inherited_ns, 0
-        if self._began_ns != ready_ns:
-            busy_ns, down_ns, own_ns = self.session.lateness_ns(ready_ns, self._began_ns, self.free_ns)
+        if began_ns != ready_ns:
+            busy_ns, down_ns, own_ns = self.session.lateness_ns(ready_ns, began_ns, self.free_ns)
             self._late_ns = inherited_ns[0] + busy_ns, inherited_ns[1] + down_ns, inherited_ns[2] + own_ns
             self._own_late_ns = own_ns
         # Forget the previous task.
-        self.performing, self._name, self._task = task, task, asyncio.current_task()
+        self.performing = self._name = task
+        self._task = self._task or asyncio.current_task()
         self.submitting, self.broken = False, None
         self.outcome, self._error, self._ended_ns = "unfinished", "", None
         self._moved_bytes = self._own_ns = self._composing_ns = self.answered_ns = 0
@@ -218,11 +219,12 @@ class TaskRecorder:
             clock = self._clock if self.answered_ns == ended_ns else LOOP
         # Record it.
         self._started_ns = started_ns = self._began_ns + between_ns
-        self._late_ns = busy_ns, down_ns, generator_ns = *self._late_ns[:2], self._late_ns[2] + between_ns
+        busy_ns, down_ns, generator_ns = self._late_ns
+        self._late_ns = busy_ns, down_ns, generator_ns + between_ns
         busy_s, down_s, own_s = busy_ns * 1e-9, down_ns * 1e-9, (self._own_late_ns + between_ns) * 1e-9
-        instants, late_s = (self._due_ns, started_ns, ended_ns), (busy_s, down_s, generator_ns * 1e-9)
-        own = between_ns * 1e-9, own_s, self.outcome, self._error, self._moved_bytes, clock
-        self._recorder.task((task, *self.whose, *instants, *late_s, *own))
+        late_s = busy_s, down_s, (generator_ns + between_ns) * 1e-9, between_ns * 1e-9, own_s
+        instants, ended = (self._due_ns, started_ns, ended_ns), (self.outcome, self._error, self._moved_bytes, clock)
+        self._recorder.task((task, *self.whose, *instants, *late_s, *ended))
         self._host.count_task(task, self.outcome, (ended_ns or 0) - started_ns, (busy_s, down_s, own_s), clock)
 
     def free(self, at_ns: int | None = None) -> Ended:
