@@ -372,7 +372,7 @@ class Server:
     """Service for mail from outside. Default: `smtp`, without a log-on."""
 
     def __post_init__(self) -> None:
-        if not self.endpoints.keys() - {LDAP}:
+        if not self.endpoints.keys() - {LDAP, "outside"}:
             raise mismatch("imap and smtp, or mapi")
         if self.ldap is not None and self.mapi is not None:
             raise mismatch("imap and smtp with ldap: MAPI has an address book of its own", "mapi", at=(LDAP,))
