@@ -375,7 +375,7 @@ async def lateness(job: Mapping[str, Any]) -> dict[str, Any]:
     return {"cpu_share": round(share, 3), "pushes": len(ordered), "lag_ms": lag_ms}
 
 
-async def _all(clients: Sequence[T], do: Callable[[T], Awaitable[None]]) -> None:
+async def _all(clients: Sequence[T], do: Callable[[T], Awaitable[object]]) -> None:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(client: T) -> None:
@@ -385,7 +385,7 @@ async def _all(clients: Sequence[T], do: Callable[[T], Awaitable[None]]) -> None
     await asyncio.gather(*(one(client) for client in clients))
 
 
-async def _cost(clients: Sequence[T], count: int, do: Callable[[T, int], Awaitable[None]]) -> float:
+async def _cost(clients: Sequence[T], count: int, do: Callable[[T, int], Awaitable[object]]) -> float:
     """CPU microseconds, user and system, of one operation."""
 
     async def one(client: T) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX_SPAN, WITH_KIND
+from loadsim.model.records import DELIVERY_RECEIPT, NO_SESSION, OUTCOMES, PROCESS_INBOX_SPAN, WITH_KIND
 from loadsim.model.terms import INJECT, WITHOUT_WINDOW, Window
 from loadsim.statistics.bins import Hits, bin_of, timed
 from loadsim.timinglog.columns import Columns
@@ -49,11 +49,13 @@ class DriverRecords:
     """One driver's records, by task. `users` is the number of users with at least one record.
 
     `inbox` has one record for each processing of an Inbox, which spans several tasks; None if there were none.
+    `receipts` has one for each planned delivery receipt, likewise.
     """
 
     users: int
     tasks: Mapping[str, TaskRecords]
     inbox: TaskRecords | None = None
+    receipts: TaskRecords | None = None
 
 
 def read_tasks(log: TimingLog, *readers: Callable[[Columns], None]) -> None:
@@ -111,8 +113,8 @@ class _Driver:
     def closed(self, strings: Sequence[str]) -> DriverRecords:
         """Return all records, freeing each task's in turn, so that none is in memory twice."""
         tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in sorted(self.tasks)}
-        inbox = tasks.pop(PROCESS_INBOX_SPAN, None)
-        return DriverRecords(len(self.users), tasks, inbox)
+        inbox, receipts = (tasks.pop(span, None) for span in (PROCESS_INBOX_SPAN, DELIVERY_RECEIPT))
+        return DriverRecords(len(self.users), tasks, inbox, receipts)
 
 
 class _Task:

@@ -205,6 +205,7 @@ def _figures(
         probes=probes,
         recovery=None if tasks.recovery is None else tasks.recovery.figures(),
         outside=outside(log),
+        receipts=only.receipts if only else None,
         resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )
 

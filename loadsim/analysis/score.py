@@ -25,6 +25,7 @@ from loadsim.model.figures import (
     InboxFigures,
     NoInterval,
     Percentiles,
+    ReceiptFigures,
     TaskFigures,
     Times,
 )
@@ -123,6 +124,12 @@ def _inbox_figures(records: TaskRecords) -> InboxFigures:
     return InboxFigures(planned, hits, planned - hits, times(records.waited_us, planned - hits))
 
 
+def _receipt_figures(records: TaskRecords) -> ReceiptFigures:
+    planned, arrived = sum(records.counts.values()), records.counts["ok"]
+    requested = planned - records.counts["skipped"]
+    return ReceiptFigures(planned, requested, arrived, times(records.waited_us, requested - arrived))
+
+
 def driver_figures(records: DriverRecords, weights: Mapping[str, float], window_s: Window) -> DriverFigures:
     within = intervals(windowed_hits(records, weights), window_s)
     tasks = [
@@ -142,6 +149,7 @@ def driver_figures(records: DriverRecords, weights: Mapping[str, float], window_
         score_interval_ms=within.score if all(task.interval_ms for task in scored) else None,
         provisional=bool(few_hits),
         inbox=None if records.inbox is None else _inbox_figures(records.inbox),
+        receipts=None if records.receipts is None else _receipt_figures(records.receipts),
         users=records.users,
         covers=Coverage(
             scored=[task.task for task in scored],

@@ -297,7 +297,9 @@ def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
     """Return warnings on sessions, log-ons, first syncs, log-offs and companions, and on how servers treat mail."""
     companions = figures.sessions.companions
     log_ons, first_syncs, log_offs = (Totals.of(figures.by_protocol, task) for task in WITHOUT_WINDOW)
-    known = sum(facts.audit.bounces.values()) if facts.audit else 0
+    reports = facts.audit.bounces.items() if facts.audit else ()
+    known = sum(times for status, times in reports if not status.startswith("2"))  # receipts are not foreign
+    receipts = [driver.receipts for driver in figures.by_protocol.values() if driver.receipts]
     counted: tuple[tuple[Code, dict[str, Value]], ...] = (
         (Code.SESSIONS_LOST, {"sessions": facts.sessions_lost, "down_share": figures.sessions.down_share}),
         (Code.COMPANION_SESSIONS_LOST, {"sessions": companions.sessions_lost if companions else 0}),
@@ -311,6 +313,7 @@ def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
         (Code.NO_SESSION_AT_END, {"without": figures.sessions.users_without_session, "users": figures.users}),
         (Code.NOT_ANNOUNCED, {"messages": facts.unannounced}),
         (Code.UNKNOWN_ACCEPTED, {"messages": figures.outside.unknown_accepted if figures.outside else 0}),
+        (Code.RECEIPTS_NOT_OFFERED, {"messages": sum(one.planned - one.requested for one in receipts)}),
         (Code.FOREIGN_MAIL, {"messages": max(0, facts.foreign - known)}),
         (Code.LISTS_OMIT_SENDER, {"copies": figures.delivery.left_out}),
     )

@@ -17,6 +17,7 @@ PER_USER = {
     "reply": "  reply",
     "reply_all": "  reply all",
     "forward": "  forward",
+    "read_receipts": "  read receipts",
     "received": "received",
     "recipients_per_message": "recipients per message",
     "read": "read",
@@ -122,7 +123,7 @@ def _profiles(figures: Mapping[str, Any]) -> Iterator[Table]:
         published = load["calculated"]
         columns = [Column("Per user and day"), Column("planned", 2), *([Column("published", 2)] if published else [])]
         rows = []
-        for key, label in PER_USER.items():
+        for key, label in ((key, label) for key, label in PER_USER.items() if key in load["per_user"]):
             own = [load["per_user"][key], *([published.get(PUBLISHED.get(key, key), "")] if published else [])]
             rows.append((label, *own))
         yield Table(f"{load['users']:,} users of {name}", tuple(columns), tuple(rows))

@@ -110,10 +110,12 @@ def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[st
 def _user_load(users: int, days: float, done: Counter[str], calculated: Calculated | None) -> UserLoad:
     share = 1 / (users * days)  # per user and day
     sent = sum(done[task] for task in terms.SENDING)
+    receipts = done[terms.RETURN_RECEIPT]
     per_user = {
         "sent": sent * share,
         "received": done["messages_received"] * share,
         **{way: done[task] * share for way, task in SENDING.items()},
+        **({"read_receipts": receipts * share} if receipts else {}),
         "read": done["READ"] * share,
         "browsed": done["BROWSE"] * share,
         "recipients_per_message": done["recipients"] / sent if sent else 0.0,

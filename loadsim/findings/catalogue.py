@@ -291,6 +291,10 @@ class Code(Enum):
         "the server accepted {messages:message} from outside for recipients who do not exist",
         "have it reject unknown recipients at RCPT: a server that accepts them has to bounce the mail, or drops it",
     )
+    RECEIPTS_NOT_OFFERED = _warning(
+        "no delivery receipt was requested for {messages:message}: the server does not offer DSN (RFC 3461)",
+        "have its submission service offer DSN, or plan no delivery receipts (receipts.delivery of the profile)",
+    )
     LISTS_OMIT_SENDER = _warning("{copies} expected copies are missing: the server's lists leave out the sender")
     FALLING = _warning(
         "times fall during the window: in its first quarter, {first_share} of the hits took longer than the"

@@ -153,6 +153,18 @@ class InboxFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiptFigures:
+    planned: int
+    requested: int
+    arrived: int
+    """Messages accepted in the window with a planned [delivery receipt](../explanation/workload.md#receipts); those
+    with a request, as the server offers receipts; those whose receipt arrived by the end of the run."""
+    took: Times = field(metadata=INLINE)
+    """Times from the acceptance of a message until its receipt was announced; infinite for receipts that did not
+    arrive."""
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     scored: Sequence[str]
     without_hits: Sequence[str]
@@ -171,6 +183,7 @@ class DriverFigures:
     score_interval_ms: Bounds | None
     provisional: bool
     inbox: InboxFigures | None = field(metadata=OF_PLAN)
+    receipts: ReceiptFigures | None = field(default=None, metadata=OPTIONAL | NO_CRITERION)
     users: float = field(metadata=NO_CRITERION)
     covers: Coverage
     tasks: Sequence[TaskFigures]
@@ -574,6 +587,8 @@ class Figures:
     mode."""
     inbox: InboxFigures | None = field(metadata=OF_PLAN)
     """Inbox processing; `null` with several drivers, in stress mode, and if no Inbox had unread mail."""
+    receipts: ReceiptFigures | None = field(metadata=OPTIONAL | NO_CRITERION)
+    """Delivery receipts, which no criterion judges; left out with several drivers, and if none was planned."""
     covers: Coverage | None
     """Tasks in the score; `null` with several drivers."""
     tasks: Sequence[TaskFigures]

@@ -18,6 +18,9 @@ NEW_MAIL = "n"
 ANSWER = "r"
 """The first letter of answers' ids."""
 
+RECEIPT = "m"
+"""The first letter of read receipts' ids (message disposition notifications)."""
+
 INITIAL = "i"
 """The first letter of ids in the start state."""
 
@@ -61,6 +64,11 @@ def new_mail_id(sender: int, index: int) -> str:
 def answer_id(sender: int, parent: str, kind: str) -> str:
     """Return the id of a reply, reply-all or forward: 80 bits of BLAKE2b of sender, parent and kind."""
     return ANSWER + _short(f"{sender}/{parent}/{kind}")
+
+
+def receipt_id(sender: int, parent: str) -> str:
+    """Return the id of the read receipt that `sender` returns for a message: 80 bits of BLAKE2b."""
+    return RECEIPT + _short(f"{sender}/{parent}")
 
 
 def initial_id(user: int, folder: str, index: int) -> str:
@@ -126,7 +134,7 @@ def vouched(tag: MessageTag, sender: str, message_id: str, domain: str) -> bool:
     )
 
 
-_OWN_ID = re.compile(r"<(?:[nc]\d+\.\d+|[ri][a-z2-7]{16})\.([A-Za-z0-9-]+)@([^@<>\s]+)>")
+_OWN_ID = re.compile(r"<(?:[nc]\d+\.\d+|[rim][a-z2-7]{16})\.([A-Za-z0-9-]+)@([^@<>\s]+)>")
 
 
 def run_named(message_id: str, domain: str) -> str | None:

@@ -17,7 +17,7 @@ from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import Arrival, CommandFields, MailFields, TaskFields
 from loadsim.model.state_checks import StateChecks
-from loadsim.model.terms import ASSISTANT_TASKS, RESOLVE, SERVICES
+from loadsim.model.terms import ASSISTANT_TASKS, RECEIPT_TASKS, RESOLVE, SERVICES
 
 MessageRef = Hashable
 """A message in one of a mailbox's folders: an opaque value, which stays valid in later sessions."""
@@ -275,8 +275,13 @@ class CopiedMailbox(Mailbox, Protocol):
 class Submission(Protocol):
     """Submission of one user's messages."""
 
-    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+    async def send(
+        self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None = None
+    ) -> bool:
         """Submit one message (RFC 5322, CRLF); return once the server has accepted it for all recipients.
+
+        With `envelope_id`, request a delivery receipt with this ID (RFC 3461), if the server offers them; return
+        whether it was requested. An empty `sender` is the null return path (RFC 5321 section 4.5.5).
 
         Raises `ServerRefused` if the server rejects the sender, any recipient or the message, which is then not sent.
         """
@@ -507,6 +512,7 @@ ALL_TASKS = frozenset(
         ),
         *("COPY", "DELETE", "DELETE UNREAD", "BROWSE", "SEARCH", "SCHEDULE", "EVICT", "LOGOFF"),
         RESOLVE,
+        *RECEIPT_TASKS,
         *ASSISTANT_TASKS,
     )
 )

@@ -18,12 +18,13 @@ FAILURES = ("refused", "lost", "timeout")
 WITH_KIND = (*FAILURES, GENERATOR)
 """The outcomes whose records state a kind of error."""
 
-PROCESS_INBOX_SPAN, NO_SESSION = "PROCESS INBOX", "NO SESSION"
-SPANS = (PROCESS_INBOX_SPAN, NO_SESSION)
+PROCESS_INBOX_SPAN, NO_SESSION, DELIVERY_RECEIPT = "PROCESS INBOX", "NO SESSION", "DELIVERY RECEIPT"
+SPANS = (PROCESS_INBOX_SPAN, NO_SESSION, DELIVERY_RECEIPT)
 """Names of task records that span several tasks and are not counted as tasks.
 
 PROCESS INBOX is the processing of an Inbox as a whole, from its due time to the end of its last task. NO SESSION is a
-period in which a user had no session.
+period in which a user had no session. DELIVERY RECEIPT lasts from the acceptance of a message to the arrival of its
+receipt, which is unfinished if it did not arrive, and skipped if the server does not offer receipts.
 """
 
 NO_CLOCK, KERNEL, BOUND, LOOP = "", "kernel", "bound", "loop"

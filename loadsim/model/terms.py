@@ -35,13 +35,16 @@ INJECT = "INJECT"
 RESOLVE = "RESOLVE"
 """The task of finding a new message's recipients in the address book, if the server has one (`server.ldap`)."""
 
-UNSCORED = (LOGON, FIRST_SYNC, "SYNC", "LOAD ATTACHMENT", RESOLVE, "SAVE SENT", "EVICT", INJECT, LOGOFF)
+TRACK_RECEIPT, RETURN_RECEIPT = RECEIPT_TASKS = ("TRACK RECEIPT", "RETURN RECEIPT")
+"""The tasks of mail programs with receipts: looking into a delivery report, and returning a read receipt."""
+
+UNSCORED = (LOGON, FIRST_SYNC, "SYNC", "LOAD ATTACHMENT", RESOLVE, "SAVE SENT", "EVICT", *RECEIPT_TASKS, INJECT, LOGOFF)
 """Tasks that have no weight unless the scenario gives them one."""
 
 ASSISTANT_TASKS = ("ASSISTANT SEARCH", "ASSISTANT READ", "ASSISTANT DRAFT", "ASSISTANT SEND")
 """The tasks of assistants, which have no weight."""
 
-SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", "ASSISTANT SEND", INJECT))
+SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", RETURN_RECEIPT, "ASSISTANT SEND", INJECT))
 """Tasks that submit mail."""
 
 LDAP = "ldap"

@@ -529,8 +529,10 @@ class InMemorySubmission:
     endpoint: Endpoint | None = None  # None: without AUTH and TLS
     _connected: bool = field(default=False, init=False)
 
-    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Deliver a message once the dialogue's service times have elapsed."""
+    async def send(
+        self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None = None
+    ) -> bool:
+        """Deliver a message once the dialogue's service times have elapsed. Return False: there are no receipts."""
         system, serve = self.dialogue.system, self.dialogue.serve
         greeting = () if self._connected else _greeting(self.endpoint)
         self._connected = False  # a failure ends the connection
@@ -540,6 +542,7 @@ class InMemorySubmission:
         await serve("SMTP DATA", len(message), 40)
         self._connected = self.endpoint is not None and self.endpoint.connection == "kept"
         system.deliver(users, message)
+        return False
 
     async def check(self) -> None:
         """Do nothing: there is no server to reach."""

@@ -12,18 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadsim.errors import ConfigError, ServerRefused
+from loadsim.model.delivery_report import STATUS_TYPES, may_report
 from loadsim.model.message_tag import AUTOMATIC_REPLY, HEADER, MessageTag, run_named, vouched
 from loadsim.model.ports import Account, MessageRef, Part
 from loadsim.model.provisioning_ports import FolderStatus, Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.manifest import Manifest, Record, names_in, record_in
 from loadsim.provisioning.sessions import name_of
-
-_REPORTERS = ("mailer-daemon", "postmaster", "microsoftexchange")
-"""Prefixes of local parts that send delivery reports."""
-
-_STATUS_TYPES = frozenset({"message/delivery-status", "message/global-delivery-status"})
-"""Content types of a report's delivery status (RFC 3464 section 2, RFC 6533 section 3)."""
 
 _RETURNED_MESSAGES = frozenset({"message/rfc822", "message/global"})
 _RETURNED_HEADERS = frozenset({"text/rfc822-headers", "message/global-headers"})
@@ -142,12 +137,15 @@ async def bounce_status(account: Account, mailbox: Provisioning, message: Stored
     if message.tag is None and run_named(message.in_reply_to, account.domain) is not None:
         submitted = (await _fields(mailbox, message.ref, _WHOLE)).get("auto-submitted", "")
         return AUTOMATIC_REPLY if submitted.lower().startswith("auto-") else None
-    reporter = message.sender.partition("@")[0].lower().startswith(_REPORTERS)
-    if message.tag is not None or not reporter or not await returns_ours(mailbox, message.ref, account.domain):
+    if (
+        message.tag is not None
+        or not may_report(message.sender)
+        or not await returns_ours(mailbox, message.ref, account.domain)
+    ):
         return None
     structure = await mailbox.structure(message.ref)
     for part in structure.attachments:
-        if part.content_type in _STATUS_TYPES and part.size_bytes <= LARGEST_HEADER_BYTES:
+        if part.content_type in STATUS_TYPES and part.size_bytes <= LARGEST_HEADER_BYTES:
             status = _STATUS.search(bytes(await mailbox.part(message.ref, part))[: LARGEST_HEADER_BYTES + 1])
             return status[1].decode("ascii") if status else ""
     return ""
@@ -160,7 +158,7 @@ async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> b
     """
     structure = await mailbox.structure(ref)
     parts: Sequence[Part] = (*((structure.text,) if structure.text else ()), *structure.attachments)
-    if not any(part.content_type in _STATUS_TYPES for part in parts):
+    if not any(part.content_type in STATUS_TYPES for part in parts):
         return False
     # Fetch only the header of a returned message, which may be large (RFC 9051 section 6.4.5.1).
     messages = [part for part in parts if part.content_type in _RETURNED_MESSAGES]

@@ -57,6 +57,7 @@ def further_facts(figures: Figures) -> list[Fact]:
         *([] if made is None else [("Load made", made)]),
         *([("Companions", _parts(figures.sessions.companions, *COMPANIONS))] if figures.sessions.companions else []),
         *([] if stress else _of_drivers(figures, "Inbox", _inbox)),
+        *_of_drivers(figures, "Delivery receipts", _receipts),
         *_lateness(figures),
         *([("Worst engine", _parts(figures.generator, *ENGINE))] if figures.generator.lag_p99_ms is not None else []),
         *(_machine(machine) for machine in figures.machines),
@@ -245,6 +246,14 @@ def _inbox(driver: DriverFigures) -> str | None:
         return None
     took = f"50th {duration(inbox.took.p50_ms)}, 95th {duration(inbox.took.p95_ms)}"
     return f"{inbox.done:,} of {inbox.processings:,} times worked through; from when they were due {took}"
+
+
+def _receipts(driver: DriverFigures) -> str | None:
+    receipts = driver.receipts
+    if receipts is None:
+        return None
+    took = f"50th {duration(receipts.took.p50_ms)}, 95th {duration(receipts.took.p95_ms)}"
+    return f"{receipts.requested:,} of {receipts.planned:,} requested, {receipts.arrived:,} arrived; {took}"
 
 
 def _machine(machine: MachineHealth) -> Fact:

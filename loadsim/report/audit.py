@@ -39,7 +39,10 @@ def audit_blocks(audit: AuditRecord | None) -> tuple[Block, ...]:
         return ()
     numbers = {"Mailboxes read": audit.mailboxes, "Mailboxes not read": audit.unread, "Messages": audit.messages}
     numbers |= {"Mailboxes not judged": audit.unjudged, "Messages of unknown place": audit.unknown}
-    names = {status: f"Bounces with status {status}" for status in audit.bounces}
+    names = {
+        status: f"{'Delivery receipts' if status.startswith('2') else 'Bounces'} with status {status}"
+        for status in audit.bounces
+    }
     names[AUTOMATIC_REPLY] = "Automatic replies"
     numbers |= {names[status]: times for status, times in audit.bounces.items()} | dict(audit.counts)
     table = table_of(

@@ -20,7 +20,16 @@ from loadsim.documents.typed import nearest, show
 from loadsim.documents.yaml_reader import Key, Origin, Problems, merge, parse
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.findings.formats import unit_of
-from loadsim.model.terms import ASSISTANT_TASKS, FIGURE_NAME, MONITOR_NAME, PROTOCOLS, SENDING, WITHOUT_WINDOW
+from loadsim.model.terms import (
+    ASSISTANT_TASKS,
+    FIGURE_NAME,
+    MONITOR_NAME,
+    PROTOCOLS,
+    RETURN_RECEIPT,
+    SENDING,
+    TRACK_RECEIPT,
+    WITHOUT_WINDOW,
+)
 
 if TYPE_CHECKING:
     from loadsim.model.mail_program import Calls
@@ -236,6 +245,10 @@ def planned_tasks(profile: Profile, of_assistants: Iterable[Calls] = ()) -> set[
         tasks.add("SAVE SENT")
     if profile.inbox_limit is not None and "READ" in tasks:
         tasks.add("EVICT")
+    if profile.receipts.delivery:
+        tasks.add(TRACK_RECEIPT)
+    if profile.receipts.read or profile.receipts.returned:  # a driver must be able to send the header, too
+        tasks.add(RETURN_RECEIPT)
     for calls in of_assistants:
         done = (calls.per_day, calls.reads, calls.draft, calls.send)
         tasks.update(task for task, _ in takewhile(itemgetter(1), zip(ASSISTANT_TASKS, done, strict=True)))

@@ -106,6 +106,21 @@ class SearchHabit:
 
 @strict
 @dataclass(frozen=True, slots=True)
+class Receipts:
+    delivery: Share = 0.0
+    """Share of sent messages for which the user requests a delivery receipt (RFC 3461). Default: 0%."""
+    read: Share = 0.0
+    """Share of sent messages that request a read receipt (RFC 8098). Default: 0%."""
+    returned: Share = 0.0
+    """Share of the read receipts requested from the user that their program returns. Default: 0%."""
+
+    @property
+    def requested(self) -> bool:
+        return bool(self.delivery or self.read)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
 class Outcomes:
     """The chances of the exclusive outcomes of reading a message; the rest up to 100% is `nothing`."""
 
@@ -262,6 +277,8 @@ class Profile:
     """Distribution lists."""
     search: SearchHabit = field(default_factory=lambda: SearchHabit(0.0))
     """Searching. Default: never."""
+    receipts: Receipts = field(default_factory=Receipts)
+    """Receipts that users request and return. Default: none."""
     schedule: Schedule
     """The user's calendar."""
     tasks: dict[Annotated[str, Reads(_plugin_task, "text")], PluginTask] = field(default_factory=dict)

@@ -46,6 +46,7 @@ from loadsim.scenario.groups import (
 )
 from loadsim.scenario.limits import Limits
 from loadsim.scenario.mailboxes import DEEPEST, PROFILES, MailboxSection, levels
+from loadsim.scenario.profile import Profile, Receipts
 from loadsim.scenario.run_times import RunTimes, resolve_run, seconds
 from loadsim.scenario.sections import AbortOn, Client, ListsSection, Losses, Outage
 from loadsim.scenario.server import Server, insecure, resolve_server, server_document
@@ -202,7 +203,7 @@ class Scenario:
         imap = self.server.imap if isinstance(self.server, Server) else None
         groups = [
             {
-                "profile": _without(asdict(group.profile), "name", "calculated"),
+                "profile": _profile(group.profile),
                 "users": group.users,
                 "protocol": group.protocol,
                 "programs": [_stated(program) for program in group.programs],
@@ -254,6 +255,12 @@ class Scenario:
 
 def _without(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in keys}
+
+
+def _profile(profile: Profile) -> dict[str, Any]:
+    """Return a profile's document, as older versions do for profiles that they know."""
+    newer = ("receipts",) if profile.receipts == Receipts() else ()
+    return _without(asdict(profile), "name", "calculated", *newer)
 
 
 def _stated(program: MailProgram) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from functools import cached_property, lru_cache
 from hashlib import sha256
 from heapq import heapify, heappop, heapreplace
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw, gap_s, pick, weighted
-from loadsim.model.message_tag import initial_id
+from loadsim.model.message_tag import RECEIPT, initial_id, new_mail_id
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, DRAFTS, INBOX, SENT_ITEMS, SearchKey
 from loadsim.model.terms import MOST_USERS
 from loadsim.scenario.day_shape import DayShape
@@ -59,6 +59,10 @@ scenario always has the same messages."""
 _DAY_US = 24 * 3600 * 1_000_000
 SIZED = "sized"
 """The kind of messages made to a size, by the profile's `message_sizes` or the scenario's `mailbox.sizes`."""
+
+
+RECEIPTS: tuple[Literal["delivery", "read"], ...] = ("delivery", "read")
+"""The receipts that users request."""
 
 
 class Activity(NamedTuple):
@@ -319,6 +323,24 @@ class Workload:
     def chance(self, user: int, stream: str, index: int | str, probability: float) -> bool:
         return draw(self.seed, user, stream, index) < probability
 
+    def requests(self, user: int, receipt: Literal["delivery", "read"], message: str) -> bool:
+        """Return whether a user requests this receipt for a message.
+
+        Outside senders and inactive users never do. A read receipt requests none (RFC 8098 section 2.1).
+        """
+        if user > len(self.population) or message.startswith(RECEIPT):
+            return False
+        receipts = self.profile(user).receipts
+        share = receipts.delivery if receipt == "delivery" else receipts.read
+        return share > 0 and self.chance(user, f"{receipt} receipt", message, share)
+
+    def returns_receipt(self, user: int, sender: int, message: str) -> bool:
+        """Return whether a user who reads a message returns a read receipt, which the sender must have requested."""
+        share = self.profile(user).receipts.returned
+        if not share or user == sender or not self.requests(sender, "read", message):
+            return False
+        return self.chance(user, "returned receipt", message, share)
+
     def choose(self, user: int, stream: str, index: int | str, count: int) -> int:
         """Draw an index below `count`, each equally likely."""
         return pick(draw(self.seed, user, stream, index), count)
@@ -396,6 +418,7 @@ class Workload:
     def planned(self, user: int) -> Iterator[str]:
         """Yield a line for each activity of a user or outside sender; for new messages, it includes the recipients."""
         profile = self.any_profile(user)
+        requests = not isinstance(profile, SenderProfile) and profile.receipts.requested  # others keep their digests
         for activity in self.activities(user):
             line = f"{activity.due_us} {activity.kind} {activity.number}"
             if activity.kind == NEW_MAIL:
@@ -403,6 +426,8 @@ class Workload:
                 kind, size_bytes = self.message_kind(user, profile, "new.kind", activity.number)
                 kind = kind if size_bytes is None else f"{kind} {size_bytes}"
                 line += f" {kind} {' '.join(map(str, to.users))} {to.list_index}"
+                for name in RECEIPTS if requests else ():
+                    line += f" {name} receipt" * self.requests(user, name, new_mail_id(user, activity.number))
                 if user in self.senders and (unknown := self.unknown_recipient(user, activity.number)):
                     line += f" {unknown}"
             yield line

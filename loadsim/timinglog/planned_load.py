@@ -9,7 +9,7 @@ from typing import Annotated
 
 from loadsim.documents.typed import Within, closed
 from loadsim.model.records import SPANS
-from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.model.terms import TRACK_RECEIPT, WITHOUT_WINDOW, Window
 from loadsim.timinglog.documents import Count, at_least
 
 DAY_PARTS = 1440
@@ -18,8 +18,9 @@ DAY_PARTS = 1440
 MOST_DAYS = 28
 """Runs of more days than this have longer parts: a log stores a number for each task and part."""
 
-LEFT_OUT = ("SYNC", *WITHOUT_WINDOW, *SPANS)
-"""Tasks outside the plan. A log-on precedes it or follows a lost session; the server decides how often users sync."""
+LEFT_OUT = ("SYNC", TRACK_RECEIPT, *WITHOUT_WINDOW, *SPANS)
+"""Tasks outside the plan. A log-on precedes it or follows a lost session; the server decides how often users sync, and
+which reports it sends."""
 
 
 LITTLE_MAIL = 0.9

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from loadsim.model.mail_program import Calls
+from loadsim.model.message_tag import RECEIPT
 from loadsim.model.ports import Header, Structure
 from loadsim.scenario import workload
 from loadsim.scenario.profile import Outcomes
@@ -168,7 +169,7 @@ def call(user: UserMail, calls: Calls, name: str) -> Steps:
     read: list[Read] = []
     for header in found[: calls.reads]:
         structure = yield Step(assistant_tasks.LOOK_AT, header, pause_ms)
-        if structure is not None and header.tag is not None:
+        if structure is not None and header.tag is not None and not header.tag.id.startswith(RECEIPT):
             read.append(Read(header, header.tag, structure, name))
     if read and load.chance(user.number, "draft", name, calls.draft):
         outgoing = yield Step(assistant_tasks.DRAFT, read[0], pause_ms)
@@ -189,9 +190,12 @@ def browse(user: UserMail, index: int) -> Steps:
 
 def _after_reading(user: UserMail, header: Header, structure: Structure, stream: str, outcomes: Outcomes) -> Steps:
     tag = header.tag
-    if tag is None:  # leave foreign mail alone
+    if tag is None or tag.id.startswith(RECEIPT):  # leave foreign mail alone, and receipts in the Inbox
         return
     load = user.workload
+    is_new = stream == tasks.AFTER_READING and tag.run == user.run_id
+    if is_new and load.returns_receipt(user.number, tag.sender, tag.id):
+        yield Step(tasks.RETURN, Read(header, tag, structure))
     if structure.attachments and load.chance(user.number, "load", tag.id, user.profile.load_attachment):
         yield Step(tasks.LOAD_ATTACHMENT, (header, structure.attachments[0]))
     outcome = load.outcome(user.number, stream, outcomes, tag.id)

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from loadsim.model.delivery_report import may_report
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import Flag, Header, MessageRef, flags_among
 
@@ -25,17 +26,23 @@ class Inbox:
 
     The run's users and outside senders, and those of the start state, have numbers up to `last_sender`.
 
-    With `old_mail`, the Inbox starts with messages that have been read already, which do not count.
+    With `old_mail`, the Inbox starts with messages that have been read already, which do not count. If the user
+    `tracks` receipts, `reports` has new messages that may be delivery reports.
     """
 
-    def __init__(self, run_id: str, last_sender: int, limit: int | None, old_mail: bool = False) -> None:
+    def __init__(
+        self, run_id: str, last_sender: int, limit: int | None, old_mail: bool = False, tracks: bool = False
+    ) -> None:
         self.unread: list[Unread] = []
         self.foreign: set[MessageRef] = set()  # listed, but not known
+        self.reports: list[Unread] = []
         self.processing = False  # an activity is processing it
         self._run_id = run_id
         self._last_sender = last_sender
         self._limit = limit
         self._old_mail = old_mail
+        self._tracks = tracks
+        self._receipts: set[MessageRef] = set()
         self._messages: dict[MessageRef, Header] = {}  # oldest first
         self._staying: dict[MessageRef, Header] = {}  # removed from `_messages`, but possibly still in the Inbox
         self._taken: set[str] = set()  # ids of all messages listed so far
@@ -75,7 +82,10 @@ class Inbox:
         for header, at_ns in zip(headers, stamps, strict=True):
             tag = header.tag
             if tag is None or not self.knows(header):
-                self.foreign.add(header.ref)
+                if header.ref not in self.foreign and header.ref not in self._receipts:
+                    self.foreign.add(header.ref)
+                    if self._tracks and tag is None and may_report(header.sender):
+                        self.reports.append(Unread(header, at_ns))
                 continue
             if header.ref in self._messages or header.ref in self._staying:
                 continue
@@ -94,6 +104,11 @@ class Inbox:
             if not (header.seen or is_copy):  # answering a copy would repeat the first answer's Message-ID
                 self.unread.append(Unread(header, at_ns))
         return new
+
+    def is_receipt(self, header: Header) -> None:
+        """Note that a report is a receipt that the user has requested, so it is not foreign."""
+        self.foreign.discard(header.ref)
+        self._receipts.add(header.ref)
 
     def stamps(self, listed: int, announced: int | None, now_ns: int) -> list[int]:
         """Return when each listed message was announced, in the same order; `now_ns` for any that was not.
@@ -155,6 +170,8 @@ class Inbox:
         self._renumbered += Counter(header.tag.id for header in known if header.tag)
         for messages in (self.unread, self.foreign, self._messages, self._staying, self._taken):
             messages.clear()
+        self.reports.clear()
+        self._receipts.clear()
 
     def excess(self) -> list[Header]:
         """Return the oldest messages above the limit, leaving out unread ones."""

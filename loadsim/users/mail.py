@@ -27,6 +27,7 @@ from loadsim.model.ports import (
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
 from loadsim.users.host import Host, TaskObserver
 from loadsim.users.inbox import Inbox, Unread
+from loadsim.users.receipts import DeliveryReceipts, Record
 from loadsim.users.stored_mail import StoredMail
 
 HEADERS_A_TURN = 500
@@ -44,7 +45,8 @@ class Sought(NamedTuple):
 class UserMail:
     """The mail of one user, accessed through their driver.
 
-    `observer` receives the driver's callbacks. `listed` is called with unread messages as they are listed in the Inbox.
+    `observer` receives the driver's callbacks. `listed` is called with unread messages as they are listed in the Inbox,
+    `receipt` for each delivery receipt.
     `shown` has an entry for each part that the task has fetched: message, folder, and a check for altered bytes. `call`
     is the kind of an assistant's activities; None for users.
     """
@@ -58,6 +60,7 @@ class UserMail:
         driver: Driver,
         observer: TaskObserver,
         listed: Callable[[Sequence[Unread]], object],
+        receipt: Record = lambda *_: None,
     ) -> None:
         self.host = host
         self.account = account
@@ -74,7 +77,9 @@ class UserMail:
         self.directory = None if host.directory is None else host.directory(account, observer)
         self.folders = host.workload.own_folders(account.number)
         old_mail = host.workload.scenario.mailbox.inbox is not None
-        self.inbox = Inbox(self.run_id, host.workload.last_sender, self.profile.inbox_limit, old_mail)
+        tracks = self.profile.receipts.delivery > 0
+        self.inbox = Inbox(self.run_id, host.workload.last_sender, self.profile.inbox_limit, old_mail, tracks)
+        self.receipts = DeliveryReceipts(self.number, host, self.inbox, receipt)
         start = None if host.workload.scenario.initialise == "never" else host.workload.start_state
         self.stored = StoredMail(account.number, start, self._record_fault)
         self.shown: list[tuple[MessageTag, str, Callable[[], bool]]] = []

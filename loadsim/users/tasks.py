@@ -13,10 +13,12 @@ from typing import Any
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model import terms
 from loadsim.model.content.compose import Answered, Attachment, least_bytes
-from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
+from loadsim.model.message_tag import RECEIPT, MessageTag, answer_id, new_mail_id, receipt_id
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, SearchKey, Structure
+from loadsim.model.terms import RETURN_RECEIPT, TRACK_RECEIPT
 from loadsim.scenario.workload import NEW_MAIL, Addressing
 from loadsim.users.first_sync import first_sync
+from loadsim.users.inbox import Unread
 from loadsim.users.mail import Sought, UserMail
 from loadsim.users.showing import show_message, show_part
 
@@ -60,7 +62,7 @@ class Outgoing:
     """A message to submit: its bytes, its id, the addresses to name, and the users it will reach.
 
     `individuals` are the users addressed directly; lists reach the others. `answers` is the message that it replies to
-    or forwards, and the flag to set on it.
+    or forwards, and the flag to set on it. With `envelope_id`, the user requests a delivery receipt.
     """
 
     message: bytes
@@ -69,6 +71,7 @@ class Outgoing:
     reached: set[int]
     individuals: tuple[int, ...]
     answers: tuple[Header, Flag] | None = None
+    envelope_id: str | None = None
 
 
 async def log_on(user: UserMail, _: None) -> bool:
@@ -179,6 +182,13 @@ def compose_forward(user: UserMail, fetched: tuple[Read, Attachment | None]) -> 
     return _compose_answer(user, about, "forward", to, carried)
 
 
+def compose_receipt(user: UserMail, about: Read) -> Outgoing:
+    """Return a read receipt."""
+    tag = about.tag
+    to = Addressing((tag.sender,), None)
+    return _compose(user, receipt_id(user.number, tag.id), "receipt", to, Answered.of(about.header, "read_receipt"))
+
+
 def _compose_answer(
     user: UserMail, about: Read, how: str, to: Addressing, attachment: Attachment | None = None
 ) -> Outgoing:
@@ -200,7 +210,8 @@ def _compose(
     answers: tuple[Header, Flag] | None = None,
     size_bytes: int | None = None,
 ) -> Outgoing:
-    addresses = user.workload.addresses(to)
+    load = user.workload
+    addresses = load.addresses(to)
     message = user.contents.compose(
         run=user.run_id,
         sender=user.number,
@@ -213,8 +224,10 @@ def _compose(
         answers=answered,
         attachment=attachment,
         size_bytes=size_bytes,
+        requests_receipt=load.requests(user.number, "read", message_id),
     )
-    return Outgoing(message, message_id, addresses, user.workload.recipients(to), to.users, answers)
+    envelope_id = f"{message_id}.{user.run_id}" if load.requests(user.number, "delivery", message_id) else None
+    return Outgoing(message, message_id, addresses, load.recipients(to), to.users, answers, envelope_id)
 
 
 async def resolve(user: UserMail, addresses: Sequence[str]) -> None:
@@ -223,10 +236,22 @@ async def resolve(user: UserMail, addresses: Sequence[str]) -> None:
 
 
 async def submit(user: UserMail, outgoing: Outgoing) -> Outgoing:
+    """Submit a message. A read receipt has the null return path (RFC 8098 section 3)."""
+    sender = "" if outgoing.id.startswith(RECEIPT) else user.account.address
+    send, envelope_id, offered = user.submission.send, outgoing.envelope_id, False
     with user.unless_stored(outgoing.id, INBOX, outgoing.reached):
-        await user.submission.send(user.account.address, outgoing.addresses, outgoing.message)
+        if envelope_id is None:
+            await send(sender, outgoing.addresses, outgoing.message)
+        else:
+            offered = await send(sender, outgoing.addresses, outgoing.message, envelope_id)
+    if envelope_id is not None:
+        user.receipts.requested(envelope_id, user.observer.answered_ns or user.now(), offered)
     user.record_accepted(outgoing.id, outgoing.reached, outgoing.individuals)
     return outgoing
+
+
+async def track_receipt(user: UserMail, report: Unread) -> None:
+    await user.receipts.track(user.mailbox, report)
 
 
 async def save_sent(user: UserMail, outgoing: Outgoing) -> None:
@@ -411,6 +436,8 @@ BROWSE = Task("BROWSE", browse)
 SEARCH = Task("SEARCH", search)
 SCHEDULE = Task("SCHEDULE", schedule, make_schedule)
 EVICT = Task("EVICT", evict)
+TRACK = Task(TRACK_RECEIPT, track_receipt)
+RETURN = Task(RETURN_RECEIPT, submit, compose_receipt, submits=True)
 LOGOFF = Task("LOGOFF", log_off)
 
 TASKS = {task.name: task for task in [*globals().values()] if isinstance(task, Task)}

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from loadsim.errors import GeneratorFailed, InboxRenumbered, PluginFailed, ServerLost, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver
-from loadsim.model.records import GENERATOR, NO_SESSION
+from loadsim.model.records import DELIVERY_RECEIPT, GENERATOR, NO_SESSION
 from loadsim.model.terms import STRESS
 from loadsim.users import tasks
 from loadsim.users.activities import Step
@@ -42,7 +43,8 @@ class User:
         self.now = host.now_ns
         whose = account.number, host.workload.population.group(account.number).profile.name, driver.name
         self.recorder = TaskRecorder(host, whose, self._arrived, self._lost, self._broken)
-        self.mail = UserMail(host, account, driver, self.recorder, self._listed)
+        receipt = partial(self.recorder.span, DELIVERY_RECEIPT)
+        self.mail = UserMail(host, account, driver, self.recorder, self._listed, receipt)
 
         # Sleep, and what to do next.
         self._alarm = Alarm(host.now_ns)
@@ -190,7 +192,11 @@ class User:
         return self.listing_unannounced
 
     def record_unlisted(self) -> None:
-        """Record mail that the user stored but never listed: the server was slow, silent, or away."""
+        """Record receipts that never came, and mail that the user stored but never listed.
+
+        The server was slow, silent, or away.
+        """
+        self.mail.receipts.end()
         if not self.given_up:
             self.mail.stored.end()
 
@@ -214,6 +220,8 @@ class User:
                 await self._first_sync()
             elif mail_due_ns is not None and mail_due_ns <= now_ns:
                 await (self._look() if self._sync_due_ns is None else self._sync(mail_due_ns))
+            elif self.mail.inbox.reports:
+                await self._perform(self.recorder.free_ns, Step(tasks.TRACK, self.mail.inbox.reports.pop(0)))
             elif self._in_view:
                 await self._end_view()
             elif next_ns is not None and next_ns <= now_ns:

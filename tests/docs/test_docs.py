@@ -137,7 +137,7 @@ def test_every_outcome_is_described():
 
 
 def test_every_key_of_score_json_is_described(tmp_path):
-    worked_through = [done("PROCESS INBOX", 1500, 40)]
+    worked_through = [done("PROCESS INBOX", 1500, 40), done("DELIVERY RECEIPT", 1500, 40)]
     figures = {"a_ms": 1.0, "cpu_busy_share": 0.5}
     health = [{"at_ns": ENDED["start_ns"] + 1_500_000_000, "probe": "host", "figures": figures}]
     header, facts = TWO_CLIENTS | {"engine": "1"}, ENDED

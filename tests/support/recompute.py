@@ -31,9 +31,9 @@ from recompute_numbers import (
     us_of_ms,
 )
 
-SPANS = ("PROCESS INBOX", "NO SESSION")
+SPANS = ("PROCESS INBOX", "NO SESSION", "DELIVERY RECEIPT")
 WITHOUT_WINDOW = ("LOGON", "FIRST SYNC", "LOGOFF")
-NOT_OF_THE_PLAN = (*WITHOUT_WINDOW, "SYNC")
+NOT_OF_THE_PLAN = (*WITHOUT_WINDOW, "SYNC", "TRACK RECEIPT")
 FAILED = ("refused", "lost", "timeout")
 
 Key = tuple[str, str]
@@ -170,6 +170,17 @@ def inbox_figures(spans: Sequence[Row]) -> Figures | None:
     done = sum(span["outcome"] == "ok" for span in spans)
     times = [us_of_ms(span["response_ms"]) if span["outcome"] == "ok" else INF for span in spans]
     return {"processings": len(spans), "done": done, "unfinished": len(spans) - done, **times_of(times)}
+
+
+def receipt_figures(spans: Sequence[Row]) -> dict[str, Figures]:
+    """Return the figures of delivery receipts, which are left out if none was planned."""
+    if not spans:
+        return {}
+    requested = [span for span in spans if span["outcome"] != "skipped"]
+    arrived = [span for span in spans if span["outcome"] == "ok"]
+    times = [us_of_ms(span["response_ms"]) if span["outcome"] == "ok" else INF for span in requested]
+    counts = {"planned": len(spans), "requested": len(requested), "arrived": len(arrived)}
+    return {"receipts": {**counts, **times_of(times)}}
 
 
 def lateness_figures(tasks: Sequence[Row]) -> Figures:
@@ -499,6 +510,7 @@ def recompute(run: Exports) -> Figures:
     score = score_figures(tasks, weights)
     due = score["covers"]["scored"] | score["covers"]["without_hits"]
     inbox = inbox_figures([row for row in inside if row["task"] == "PROCESS INBOX"])
+    receipts = receipt_figures([row for row in inside if row["task"] == "DELIVERY RECEIPT"])
     load = load_figures(counted, run.plan, begin_us, end_us, 3600 * day_s / run.profile_day_s)
     made = load["share"] if load and load["share"] is not None else 1.0
     machines = defaultdict(list)
@@ -532,7 +544,8 @@ def recompute(run: Exports) -> Figures:
         "load": load,
         "tasks": tasks,
         "inbox": inbox,
-        "by_protocol": {driver: {**score, "inbox": inbox, "users": users, "tasks": tasks}},
+        **receipts,
+        "by_protocol": {driver: {**score, "inbox": inbox, **receipts, "users": users, "tasks": tasks}},
         "delivery": delivered,
         "lateness_p95_ms": lateness_figures(counted),
         "generator": generator_figures(

@@ -16,7 +16,15 @@ from loadsim.model.ports import Header, Part
 SCHEDULE = "schedule"
 """The kind in a schedule's tag."""
 
-_ANSWERS = {"reply": ("Re: ", "answer"), "reply_all": ("Re: ", "answer"), "forward": ("Fwd: ", "forward")}
+_READ_RECEIPT = "read_receipt"
+_ANSWERS = {
+    **{"reply": ("Re: ", "answer"), "reply_all": ("Re: ", "answer"), "forward": ("Fwd: ", "forward")},
+    _READ_RECEIPT: ("Read: ", ""),
+}
+_READ_RECEIPT_TEXT = (
+    b"This is a receipt for the mail that you sent. It says that the message was displayed,\r\n"
+    b"not that it was read or understood.\r\n"
+)
 _ANSWER_TEXT_BYTES = 1024
 _ANSWER_TEXTS = 128  # for replies, and the same number for forwards
 
@@ -30,7 +38,7 @@ _ENCODINGS = frozenset({"7bit", "8bit", "binary", "base64", "quoted-printable"})
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A message being answered: its Message-ID and subject; `how` is reply, reply_all or forward.
+    """A message being answered: its Message-ID and subject; `how` is reply, reply_all, forward or read_receipt.
 
     If it has no Message-ID (""), its answer has no In-Reply-To and no References (RFC 5322 section 3.6.4).
     """
@@ -109,21 +117,23 @@ class Contents:
         answers: Answered | None = None,
         attachment: Attachment | None = None,
         size_bytes: int | None = None,
+        requests_receipt: bool = False,
     ) -> bytes:
         """Return a message (RFC 5322, CRLF): a new one of this kind or size (as `initial`), or an answer.
 
         Text and attachment are drawn from (seed, "body", id), so the same id has the same body in every run. An answer
         has a text of 1 KB; a forward also has the unchanged `attachment`. An answer's `kind` appears only in its tag.
+        A read receipt is one of RFC 8098; with `requests_receipt`, recipients are asked for one (section 2.1).
         Raises `ValueError` for values that a header cannot hold, and if there are no recipients.
         """
         u = draw(self._seed, 0, "body", id)
-        threading = ""
+        further = f"Disposition-Notification-To: {headers.address(sender_address)}\r\n" if requests_receipt else ""
 
         def head(digest: str) -> bytes:
             tag = MessageTag(
                 run=run, sender=sender, id=id, kind=headers.dotted("kind", kind), sent_us=sent_us, body=digest
             )
-            return _head(tag, domain, headers.address(sender_address), to, subject, threading)
+            return _head(tag, domain, headers.address(sender_address), to, subject, further)
 
         if answers is None:
             subject = prose.subject(self._seed, id)
@@ -135,9 +145,11 @@ class Contents:
             mark, style = _ANSWERS[answers.how]
             subject = headers.answer_subject(mark, answers.subject)
             if answers.message_id:
-                threading = f"In-Reply-To: {answers.message_id}\r\nReferences: {answers.message_id}\r\n"
+                further += f"In-Reply-To: {answers.message_id}\r\nReferences: {answers.message_id}\r\n"
             variant = pick(u, _ANSWER_TEXTS)
-            if attachment is None:
+            if answers.how == _READ_RECEIPT:
+                content = _read_receipt(id, sender_address, answers.message_id)
+            elif attachment is None:
                 content = self._pool.plain(style, _ANSWER_TEXT_BYTES, variant)
             else:
                 text = self._pool.text(style, _ANSWER_TEXT_BYTES, variant)
@@ -261,7 +273,7 @@ class Contents:
         return head(body_digest(body)) + body
 
 
-def _head(tag: MessageTag, domain: str, sender: str, to: Sequence[str], subject: str, threading: str) -> bytes:
+def _head(tag: MessageTag, domain: str, sender: str, to: Sequence[str], subject: str, further: str) -> bytes:
     """Return the header up to MIME-Version; each line ends in CRLF."""
     name = headers.dotted("id, run and domain", f"{tag.id}.{tag.run}@{domain}")
     return (
@@ -270,10 +282,23 @@ def _head(tag: MessageTag, domain: str, sender: str, to: Sequence[str], subject:
         f"To: {headers.addresses(to)}\r\n"
         f"Subject: {headers.unstructured('Subject', subject)}\r\n"
         f"Message-ID: <{name}>\r\n"
-        f"{threading}"
+        f"{further}"
         f"{HEADER}: {tag.header()}\r\n"
         "MIME-Version: 1.0\r\n"
     ).encode("ascii")
+
+
+def _read_receipt(mark: str, reader: str, message_id: str) -> templates.Content:
+    """Return the content of a read receipt (RFC 8098 section 3), with `mark` in the boundary."""
+    original = f"Original-Message-ID: {message_id}\r\n" if message_id else ""
+    disposition = (
+        f"Reporting-UA: loadsim\r\nFinal-Recipient: rfc822;{reader}\r\n{original}"
+        "Disposition: manual-action/MDN-sent-automatically; displayed\r\n"
+    )
+    kind = b"Content-Type: message/disposition-notification\r\nContent-Transfer-Encoding: 7bit\r\n"
+    text = templates.Entity(templates.text_header(foreign=False), _READ_RECEIPT_TEXT)
+    within = "multipart/report; report-type=disposition-notification"
+    return templates.enclose(within, mark, text, templates.Entity(kind, disposition.encode("ascii")))
 
 
 def forwarded(attachment: Attachment) -> templates.Entity:

@@ -26,10 +26,13 @@ class MapiSubmission:
     mailbox: MapiMailbox
     _logged_on: bool = field(default=False, init=False)  # by a message
 
-    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+    async def send(
+        self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None = None
+    ) -> bool:
         """ResolveNames, then SubmitMessage. If a recipient is unknown, raises `ServerRefused` and sends nothing.
 
-        The observer gets the session's loss, since the mailbox also loses it.
+        Return False: it requests no delivery receipts. The observer gets the session's loss, since the mailbox also
+        loses it.
         """
         session = self.mailbox.session
         was_on = session.is_on
@@ -39,6 +42,7 @@ class MapiSubmission:
             if was_on and session.failure is not None:
                 session.observer.lost(session.failure)
             raise
+        return False
 
     async def _send(self, recipients: Sequence[str], message: bytes) -> None:
         session, book = self.mailbox.session, self.mailbox.book

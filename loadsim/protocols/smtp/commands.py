@@ -85,18 +85,25 @@ def offer_of(endpoint: Endpoint, offered: Mapping[str, str]) -> Offer | None:
     return Offer(frozenset(offered.get("AUTH", "").split()), encrypted=endpoint.tls != "none")
 
 
-def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> SmtpCommand:
-    """Return MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) if they are offered and apply."""
+def mail(sender: str, message: bytes, offered: Mapping[str, str], envelope_id: str | None = None) -> SmtpCommand:
+    """Return MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) if they are offered and apply.
+
+    With `envelope_id`, a delivery receipt returns the header only (RFC 3461 sections 4.3 and 4.4).
+    """
     line = f"MAIL FROM:<{sender}>"
     if "SIZE" in offered:
         line += f" SIZE={len(message)}"
     if "8BITMIME" in offered and not message.isascii():
         line += " BODY=8BITMIME"
+    if envelope_id is not None:
+        line += f" RET=HDRS ENVID={envelope_id}"
     return SmtpCommand(MAIL, line.encode() + b"\r\n")
 
 
-def rcpt(recipient: str) -> SmtpCommand:
-    return SmtpCommand(RCPT, b"RCPT TO:<%b>\r\n" % recipient.encode())
+def rcpt(recipient: str, notifies: bool = False) -> SmtpCommand:
+    """Return RCPT TO; if it `notifies`, the server reports success, too (RFC 3461 section 4.1)."""
+    notify = b" NOTIFY=SUCCESS,FAILURE" if notifies else b""
+    return SmtpCommand(RCPT, b"RCPT TO:<%b>%b\r\n" % (recipient.encode(), notify))
 
 
 def wire_format(message: bytes) -> tuple[bytes, bytes]:

@@ -68,8 +68,9 @@ class LibrarySession:
                 raise ServerRefused("no AUTH", f"expected {expected} for aiosmtplib, the server offers {offer.shown()}")
             self.method = await log_on_by("SMTP", endpoint, account, usable, "no AUTH", self._log_on)
 
-    async def transact(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        await self._name(commands.mail(sender, message, self.offered), sender, recipients)
+    async def transact(self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None) -> None:
+        mail = commands.mail(sender, message, self.offered, envelope_id)
+        await self._name(mail, sender, recipients, envelope_id is not None)
         await self._run(DATA, self._smtp.data(message), message)
 
     async def ask(self, sender: str, recipient: str) -> None:
@@ -129,12 +130,14 @@ class LibrarySession:
             why = ": ".join(filter(None, (method, tokens.expiry_note(secret))))
             raise ServerRefused(refusal.kind, f"({why}) {refusal.line}") from None
 
-    async def _name(self, mail: SmtpCommand, sender: str, recipients: Sequence[str]) -> None:
+    async def _name(self, mail: SmtpCommand, sender: str, recipients: Sequence[str], notifies: bool = False) -> None:
         """Send a message's sender and recipients."""
         options = mail.line.decode().split()[2:]
         await self._run(mail, self._smtp.mail(sender, options=options, encoding="utf-8"))
         for recipient in recipients:
-            await self._run(commands.rcpt(recipient), self._smtp.rcpt(recipient, encoding="utf-8"))
+            rcpt = commands.rcpt(recipient, notifies)
+            options = rcpt.line.decode().split()[2:]
+            await self._run(rcpt, self._smtp.rcpt(recipient, options=options, encoding="utf-8"))
 
     async def _quit(self) -> str:
         """Send QUIT, and close. Return the outcome."""

@@ -56,17 +56,19 @@ class OwnSession:
             perform = partial(_authenticate, connection)
             self.method = await sasl.log_on("SMTP", endpoint, connection.account, offer, "no AUTH", perform)
 
-    async def transact(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+    async def transact(self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None) -> None:
         try:
-            await self._transact(sender, recipients, message)
+            await self._transact(sender, recipients, message, envelope_id)
         except TaskFailed as failure:
             failure.accepted = self.connection.reached(recipients)
             raise
 
-    async def _transact(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+    async def _transact(self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None) -> None:
         """Send one message, in one packet (RFC 2920 section 3.1) or one command at a time."""
         connection, pieces = self.connection, commands.wire_format(message)
-        steps = [commands.mail(sender, message, connection.offered), *map(commands.rcpt, recipients), commands.DATA]
+        mail = commands.mail(sender, message, connection.offered, envelope_id)
+        named = [commands.rcpt(recipient, envelope_id is not None) for recipient in recipients]
+        steps = [mail, *named, commands.DATA]
         if connection.lmtp or (self.pipelines and "PIPELINING" in connection.offered):  # RFC 2033 section 5 demands it
             await connection.send(*steps)
         else:

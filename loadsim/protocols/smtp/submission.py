@@ -41,8 +41,11 @@ class SmtpSession(Protocol):
     async def open(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
         """Connect, secure and authenticate as the endpoint requires."""
 
-    async def transact(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Send one message. After `ServerRefused`, only its `accepted` get it."""
+    async def transact(self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None) -> None:
+        """Send one message, with a request for a delivery receipt unless the ID is None.
+
+        After `ServerRefused`, only its `accepted` get it.
+        """
 
     async def ask(self, sender: str, recipient: str) -> None:
         """MAIL, RCPT and RSET, one at a time."""
@@ -80,8 +83,12 @@ class SmtpSubmission:
     _kept: SmtpSession | None = field(default=None, init=False)  # set only between two messages
     _open: list[Closing] = field(default_factory=list, init=False)
 
-    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+    async def send(
+        self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None = None
+    ) -> bool:
         """Submit one message (RFC 5322, CRLF), and wait until it is accepted for all recipients.
+
+        Return whether a delivery receipt was requested: with `envelope_id`, if the server offers DSN.
 
         Raises `ServerRefused` (kind "550 RCPT": code and command), `ServerLost` or `ServerSilent`. A refused recipient
         ends the transaction: no recipient gets the message. By LMTP, the failure's `accepted` do.
@@ -90,15 +97,13 @@ class SmtpSubmission:
         if kept is not None and kept.is_usable:
             succeeded = kept.succeeded
             try:
-                await self._transact(kept, sender, recipients, message)
+                return await self._transact(kept, sender, recipients, message, envelope_id)
             except (ServerLost, ServerRefused):
                 if kept.is_usable or kept.succeeded > succeeded:
                     raise  # without success, the connection had ended before this message
-            else:
-                return
         if kept is not None:
             kept.abort()
-        await self._transact(await self._connect(), sender, recipients, message)
+        return await self._transact(await self._connect(), sender, recipients, message, envelope_id)
 
     async def check(self) -> None:
         """Connect, secure and authenticate as for a message, then QUIT. Raises as `send` does."""
@@ -128,10 +133,13 @@ class SmtpSubmission:
         for connection in list(self._open):
             await connection.wait_closed()
 
-    async def _transact(self, session: SmtpSession, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Send one message; then QUIT unless the connection is kept."""
+    async def _transact(
+        self, session: SmtpSession, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None
+    ) -> bool:
+        """Send one message; then QUIT unless the connection is kept. Return whether a receipt was requested."""
+        requested = envelope_id if "DSN" in session.offered else None
         try:
-            await session.transact(sender, recipients, message)
+            await session.transact(sender, recipients, message, requested)
         except ServerRefused:
             if self.endpoint.connection == "kept" and session.is_usable:
                 await self._reset(session)
@@ -142,6 +150,7 @@ class SmtpSubmission:
             self._kept = session
         else:
             session.leave()
+        return requested is not None
 
     async def _reset(self, session: SmtpSession) -> None:
         """End a refused transaction, so that the connection can serve the next message."""

@@ -15,6 +15,7 @@ from virtual_runs import NOWHERE
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import ALL_TASKS, Endpoint
+from loadsim.protocols.mapi.driver import MapiDriver
 from loadsim.protocols.registry import check_drivers, open_driver
 from loadsim.scenario.scenario import load_scenario
 
@@ -119,6 +120,23 @@ def test_a_driver_states_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     mixed = [*topology, {"profile": "outside/bulk", "users": 1}]
     scenario = load_scenario(str(written(tmp_path / "mixed.yaml", topology=mixed)))
     with pytest.raises(ConfigError, match="a driver by which outside senders can submit, such as imap, found any"):
+        check_drivers(scenario, NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("receipts", "lacking"),
+    [("{delivery: 1%}", "TRACK RECEIPT"), ("{read: 1%}", "RETURN RECEIPT"), ("{returned: 1%}", "RETURN RECEIPT")],
+)
+def test_a_driver_without_receipts_rejects_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receipts: str, lacking: str
+) -> None:
+    """As MAPI over HTTP does, before the run."""
+    (tmp_path / "own.yaml").write_text(f"name: own\nfrom: loadsim-5.5/light\nreceipts: {receipts}\n")
+    topology = [{"profile": str(tmp_path / "own.yaml"), "users": 2, "protocol": "any"}]
+    scenario = load_scenario(str(written(tmp_path / "scenario.yaml", topology=topology)))
+    driver = NewerDriver(supported_tasks=MapiDriver.supported_tasks)
+    monkeypatch.setattr("loadsim.protocols.registry.plugin", lambda kind, name: Found(driver))
+    with pytest.raises(ConfigError, match=f"expected a driver that supports {lacking}, which profile .* plans"):
         check_drivers(scenario, NOWHERE)
 
 

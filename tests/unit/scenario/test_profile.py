@@ -52,6 +52,7 @@ COMPAQ_1997: list[Row] = [
     ("new_mail.save_sent", True, True, True),
     ("new_mail.recipients", 3, 3, 3),
     ("new_mail.list_chance", 0.30, 0.30, 0.30),
+    *((f"receipts.{receipt}", 0.0, 0.0, 0.0) for receipt in ("delivery", "read")),
     *rows(
         *("messages", KINDS_50), [90, 0, 0, 10, 0, 0, 0, 0], [64, 17, 4, 5, 2, 2, 4, 2], [50, 10, 5, 10, 5, 5, 5, 10]
     ),
@@ -177,7 +178,7 @@ def test_the_tables_leave_nothing_out() -> None:
             return [leaf for key in value.__dataclass_fields__ for leaf in leaves(getattr(value, key), f"{path}.{key}")]
         return [path.removeprefix(".")]
 
-    later = ("name", "after_browsing", "search", "process_inbox.delete_unread")
+    later = ("name", "after_browsing", "search", "process_inbox.delete_unread", "receipts.returned")
     for edition, table in EDITIONS:
         named = {path for path, *_ in table}
         rows = leaves(load_profile(f"{edition}/heavy"), "")
@@ -351,7 +352,7 @@ def test_missing_rows_are_rejected(tmp_path: Path, row: str) -> None:
     """A file without a row that makes load is refused; one without a row that has a default is not."""
     file = tmp_path / "own.yaml"
     file.write_text(yaml.safe_dump({key: value for key, value in WHOLE.items() if key != row}))
-    optional = {*("night", "empty_deleted_items_on_log_off", "inbox_limit", "after_browsing", "calculated")}
+    optional = {*("night", "empty_deleted_items_on_log_off", "inbox_limit", "after_browsing", "receipts", "calculated")}
     with nullcontext() if row in optional else pytest.raises(ConfigError, match=rf": {row}: expected "):
         load_profile(str(file))
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -190,6 +191,25 @@ def test_message_kinds_follow_the_weights(name: str) -> None:
     sent = Counter(load.message_kind(1 + k % 40, profile, "new.kind", k)[0] for k in range(20_000))
     assert profile.messages is not None
     assert follows(sent, profile.messages)
+
+
+def test_receipts_are_drawn_apart(tmp_path: Path) -> None:
+    """They change no other draw; a plan without any is that of a profile that does not state them."""
+    keys = {"without": "{}", "none": "{delivery: 0%, read: 0%, returned: 100%}", "some": "{delivery: 30%, read: 50%}"}
+    plans = {}
+    for name, receipts in keys.items():
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(f"name: asking\nfrom: loadsim-5.0/heavy\nreceipts: {receipts}\n")
+        load = workload({str(path): 100})
+        plans[name] = [line for user in range(1, 101) for line in load.planned(user)]
+    heavy = workload({"loadsim-5.0/heavy": 100})
+    assert plans["without"] == plans["none"] == [line for user in range(1, 101) for line in heavy.planned(user)]
+    stated = [re.fullmatch(r"(.*?)( delivery receipt)?( read receipt)?", line) for line in plans["some"]]
+    assert [found[1] for found in stated if found] == plans["without"]
+    new = [found for found in stated if found and f" {NEW_MAIL} " in found[1]]
+    for group, share in ((2, 0.3), (3, 0.5)):
+        requested = sum(found[group] is not None for found in new)
+        assert abs(requested - share * len(new)) < LIMIT * math.sqrt(share * (1 - share) * len(new))
 
 
 def test_message_sizes_follow_the_distribution() -> None:

@@ -18,7 +18,7 @@ class Sendmail:
     def __init__(self, observer: Observer, limit_s: float) -> None:
         self.observer, self.limit_s = observer, limit_s
 
-    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+    async def send(self, sender: str, recipients: Sequence[str], message: bytes, *_: object) -> bool:
         since, outcome, process = self.observer.now(), "lost", None
         try:
             async with asyncio.timeout(self.limit_s):
@@ -35,6 +35,7 @@ class Sendmail:
             self.observer.command("SENDMAIL", since, outcome, len(message), 0)
         if process.returncode:
             raise ServerRefused("SENDMAIL", f"exit status {process.returncode}")
+        return False
 
     async def check(self) -> None:
         """Do nothing: there is no connection to try."""
@@ -46,7 +47,7 @@ class Sendmail:
 class SendmailDriver:
     """The sessions of `imap` with a different submission (`loadsim.model.ports.Driver`)."""
 
-    name, supported_tasks = "sendmail", ALL_TASKS
+    name, supported_tasks = "sendmail", ALL_TASKS - {"TRACK RECEIPT"}
 
     def __init__(self, services: Services) -> None:
         self.imap, self.limit_s = open_imap(services), services.command_limit_s

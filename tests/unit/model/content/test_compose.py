@@ -523,3 +523,35 @@ def test_schedules_differ() -> None:
         schedule(600)
     with pytest.raises(ValueError, match="address"):
         schedule(5_000, address="a@b\r\nX: y")
+
+
+def test_a_read_receipt_has_the_form_of_rfc_8098() -> None:
+    """It names the message and its reader; with the null return path, no receipt can be requested for it."""
+    about = Answered("<n2.0.r@loadsim.example>", "Budget", "read_receipt")
+    parsed = parse(compose(id="m" + "a" * 16, kind="receipt", to=["user2@loadsim.example"], answers=about))
+    assert (parsed.get_content_type(), parsed.get_param("report-type")) == (
+        "multipart/report",
+        "disposition-notification",
+    )
+    text, notification = parsed.iter_parts()
+    assert (text.get_content_type(), notification.get_content_type()) == (
+        "text/plain",
+        "message/disposition-notification",
+    )
+    (fields,) = notification.get_payload()
+    assert fields["Final-Recipient"] == "rfc822;user17@loadsim.example"
+    assert fields["Original-Message-ID"] == "<n2.0.r@loadsim.example>"
+    assert fields["Disposition"] == "manual-action/MDN-sent-automatically; displayed"
+    assert parsed["Subject"] == "Read: Budget" and "Disposition-Notification-To" not in parsed
+
+
+@pytest.mark.parametrize("size_bytes", [None, 3000, 30_000])
+def test_a_request_for_a_read_receipt_is_a_header(size_bytes: int | None) -> None:
+    """The rest stays as it was; a stated size includes the request."""
+    message, plain = (compose(size_bytes=size_bytes, requests_receipt=asks) for asks in (True, False))
+    assert parse(message)["Disposition-Notification-To"] == "user17@loadsim.example"
+    if size_bytes is None:
+        line = b"Disposition-Notification-To: user17@loadsim.example\r\n"
+        assert message.replace(line, b"") == plain
+    else:
+        assert len(message) == len(plain) == size_bytes

@@ -35,8 +35,10 @@ REPLIES = {
 }
 
 
-async def received(way: str, connection: str, message: bytes) -> list[bytes]:
-    """Return what a server receives on each connection: two messages to two recipients."""
+async def received(
+    way: str, connection: str, message: bytes, envelope_id: str | None = None, offers: bytes = b""
+) -> tuple[list[bytes], list[bool]]:
+    """Return what a server receives on each connection: two messages to two recipients; and the answers of `send`."""
     connections: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -46,7 +48,7 @@ async def received(way: str, connection: str, message: bytes) -> list[bytes]:
             line = await reader.readuntil(b"\r\n.\r\n" if text else b"\n")
             taken, word = taken + line, b"" if text else line.split()[0]
             text = word == b"DATA"
-            writer.write(REPLIES.get(word, b"250 ok\r\n"))
+            writer.write(REPLIES.get(word, b"250 ok\r\n").replace(b"250-mail\r\n", b"250-mail\r\n" + offers))
         connections.append(taken)
         writer.close()
 
@@ -54,10 +56,9 @@ async def received(way: str, connection: str, message: bytes) -> list[bytes]:
     async with server:
         target = endpoint(server.sockets[0].getsockname()[1], connection)
         submission = SmtpSubmission(target, ACCOUNT, Observed(), LIMIT_S, None, way)
-        for _ in range(2):
-            await submission.send(SENDER, RECIPIENTS, message)
+        requested = [await submission.send(SENDER, RECIPIENTS, message, envelope_id) for _ in range(2)]
         await submission.close()
-    return connections
+    return connections, requested
 
 
 @pytest.mark.parametrize("connection", ["per-message", "kept"])
@@ -66,7 +67,19 @@ async def test_the_server_receives_the_same_bytes_from_both_clients(connection: 
     """From EHLO to QUIT, with the log-on: the library adds, folds and encodes nothing."""
     own, library = [await received(way, connection, message) for way in (SEQUENTIAL, AIOSMTPLIB)]
     assert own == library
-    assert len(own) == (1 if connection == "kept" else 2)
+    assert len(own[0]) == (1 if connection == "kept" else 2)
+
+
+@pytest.mark.parametrize("offers", [b"250-DSN\r\n", b"250-DSNX\r\n"], ids=["offered", "not offered"])
+async def test_both_clients_request_a_delivery_receipt_only_if_it_is_offered(offers: bytes) -> None:
+    """The server receives the same bytes; the caller learns whether a receipt was requested."""
+    ways = (SEQUENTIAL, AIOSMTPLIB)
+    own, library = [await received(way, "kept", MESSAGE, "n1.0.run-1", offers) for way in ways]
+    offered = offers == b"250-DSN\r\n"
+    assert own == library
+    ((taken,), requested) = own
+    assert requested == [offered] * 2
+    assert (taken.count(b" RET=HDRS ENVID=n1.0.run-1"), taken.count(b" NOTIFY=")) == ((2, 4) if offered else (0, 0))
 
 
 @pytest.mark.parametrize("connection", ["per-message", "kept"])

@@ -120,6 +120,12 @@ def test_commands_are_written_as_rfc_5321_has_them() -> None:
     assert commands.mail("a@sim.test", b"abc", {}).line == b"MAIL FROM:<a@sim.test>\r\n"
     assert commands.mail("a@sim.test", b"abc", offered).line == b"MAIL FROM:<a@sim.test> SIZE=3\r\n"
     assert commands.mail("a@sim.test", b"\xe9", offered).line == b"MAIL FROM:<a@sim.test> SIZE=1 BODY=8BITMIME\r\n"
+    assert commands.mail("", b"abc", {}).line == b"MAIL FROM:<>\r\n"
+
+
+def test_delivery_receipts_are_requested_as_rfc_3461_has_it() -> None:
+    assert commands.mail("a@sim.test", b"abc", {}, "n1.0.r").line == b"MAIL FROM:<a@sim.test> RET=HDRS ENVID=n1.0.r\r\n"
+    assert commands.rcpt("b@sim.test", True).line == b"RCPT TO:<b@sim.test> NOTIFY=SUCCESS,FAILURE\r\n"
 
 
 def test_passwords_are_encoded_by_mechanism() -> None:
