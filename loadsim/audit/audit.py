@@ -24,9 +24,10 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, initial_id
-from loadsim.model.ports import INBOX, Account, Services
+from loadsim.model.ports import INBOX, OF_ALL_USERS, PUBLIC, Account, Services
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning.hold import Hold, held
+from loadsim.provisioning.public_folder import keeper_among
 from loadsim.provisioning.sessions import Progress, accounts_on_server, name_of, visit
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
@@ -112,11 +113,14 @@ class Auditor:
     ) -> None:
         """Read and judge all mailboxes that are not in the file yet, and reread those with mail under way."""
         scenario, file, run = self._workload.scenario, self._file, self._log.sources[0].run
+        keeper = keeper_among(scenario, accounts)
 
         async def work(account: Account, mailbox: Provisioning) -> None:
             found, bounces = await read_mailbox(account, mailbox, run)
             self.judge(account.number, found)
             file.bounced(account.number, bounces)
+            if account == keeper:
+                self.judge(OF_ALL_USERS, (await read_mailbox(account, mailbox, run, [PUBLIC]))[0])
 
         async def read(some: Sequence[Account]) -> None:
             results = await visit(some, services, work, progress)
@@ -131,7 +135,7 @@ class Auditor:
             await read([scenario.account(user) for user in waiting])
 
     def judge(self, user: int, found: Sequence[HeldCopy]) -> Judged:
-        """Compare the copies found in a mailbox with the records, and keep the result."""
+        """Compare the copies found in a mailbox, or in the public folder, with the records, and keep the result."""
         known = self._workload.scenario.initialise != "never"
         expected = ExpectedMail(user, start_of(self._workload, user) if known else None)
         expected.replay(self._file.events(user))
@@ -146,7 +150,7 @@ class Auditor:
 
     @cached_property
     def _complete(self) -> NDArray[np.bool_]:
-        """True for each user and outside sender whose actions are all in the log.
+        """True for each user and outside sender whose actions are all in the log, and for all users if each is.
 
         Their engine has reached the end without a fault.
         """
@@ -164,7 +168,9 @@ class Auditor:
             complete = np.full(len(users), len(good) == len(engines) and users_present(self._log) >= scenario.users)
         else:
             complete = in_any(users, good)
-        return complete & ~self.by_plugins
+        complete = complete & ~self.by_plugins
+        complete[OF_ALL_USERS] = complete[1 : scenario.users + 1].all()
+        return complete
 
     @cached_property
     def by_plugins(self) -> NDArray[np.bool_]:
@@ -182,7 +188,7 @@ class Auditor:
 
 def start_of(workload: Workload, user: int) -> Iterator[InitialMail]:
     """Yield the messages of a user's start state."""
-    unread = workload.initially_unread(user)
+    unread = workload.initially_unread(user) if user != OF_ALL_USERS else 0
     for folder, count in workload.start_state(user).items():
         for index in range(count):
             yield InitialMail(initial_id(user, folder, index), folder, folder != INBOX or index < count - unread)
@@ -199,9 +205,8 @@ def _finding(user: int, fault: Fault, run: str, scenario: Scenario) -> Finding:
         "folder": fault.folder,
         "wanted": fault.wanted,
     }
-    return finding(
-        fault.code, scenario.account(user).login, **{name: values[name] for name in values if name in fault.code.fields}
-    )
+    whose = scenario.account(user).login if user != OF_ALL_USERS else "all users"
+    return finding(fault.code, whose, **{name: values[name] for name in values if name in fault.code.fields})
 
 
 def record_of(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) -> AuditRecord:

@@ -130,7 +130,8 @@ class AuditFile:
                 (misdelivered, INITIAL.encode(), EVENT["accepted"], EVENT["saved"], EVENT["unsure"]),
             )
         boxes = sql.execute(
-            "SELECT sum(why IS NULL), sum(why IS NOT NULL), sum(NOT complete), sum(messages), sum(unknown) FROM box"
+            "SELECT sum(user AND why IS NULL), sum(why IS NOT NULL), sum(user AND NOT complete), sum(messages),"
+            " sum(unknown) FROM box"
         )
         return AuditTotals(*(number or 0 for number in boxes.fetchone()))
 

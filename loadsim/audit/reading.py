@@ -10,7 +10,7 @@ from loadsim.errors import ServerLost, ServerRefused
 from loadsim.findings.catalogue import Code
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, has_digest, vouched
-from loadsim.model.ports import USER_FLAGS, Account, MessageRef
+from loadsim.model.ports import PUBLIC, USER_FLAGS, Account, MessageRef
 from loadsim.model.provisioning_ports import Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import bounce_status
@@ -20,16 +20,21 @@ BATCH_BYTES = 1 << 20
 """The most messages to fetch at once, and the most bytes, estimated from below: these limit a session's memory."""
 
 
-async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tuple[list[HeldCopy], Counter[str]]:
-    """Return the messages in a logged-on mailbox, and its bounces by status. Nothing is changed."""
+async def read_mailbox(
+    account: Account, mailbox: Provisioning, run: str, folders: Sequence[str] | None = None
+) -> tuple[list[HeldCopy], Counter[str]]:
+    """Return the messages in these folders (None: all) of a logged-on mailbox, and its bounces by status.
+
+    Nothing is changed. No flags count in the public folder: they may be each user's own.
+    """
     found: list[HeldCopy] = []
     bounces: Counter[str] = Counter()
     never_kept: set[str] = set()  # by some folder; any message may have been there
-    for folder in await mailbox.folders():
+    for folder in await mailbox.folders() if folders is None else folders:
         if folder == manifest.FOLDER:
             continue
         stored = (await mailbox.listing([folder]))[folder]
-        never_kept |= {flag.lower() for flag in USER_FLAGS if not mailbox.keeps(flag)}
+        never_kept |= {flag.lower() for flag in USER_FLAGS if folder == PUBLIC or not mailbox.keeps(flag)}
         for message in stored:
             status = await bounce_status(account, mailbox, message)
             if status is not None:

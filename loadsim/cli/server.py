@@ -78,6 +78,7 @@ def run_kind(kind: ServerKind, args: argparse.Namespace) -> int:
     check_protocols(scenario)
     args.start_embedded = embedded_server(scenario)
     args.further = further_connections(scenario)  # not an option: it follows from the users' mail programs
+    args.public_folder = scenario.folders.public
     with server_directory(args.dir) as directory:
         print(f"# Starting {kind.name} with {count(scenario.users, 'account')}: this takes a few seconds.", flush=True)
         run(_serve_until_signal(partial(kind.start, args, accounts, lists, directory), directory))
@@ -155,6 +156,7 @@ KINDS = (
             address=args.listen,
             tls=args.tls,
             further=args.further,
+            public_folder=args.public_folder,
         ),
     ),
 )

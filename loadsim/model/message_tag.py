@@ -20,6 +20,8 @@ ANSWER = "r"
 
 RECEIPT = "m"
 """The first letter of read receipts' ids (message disposition notifications)."""
+POST = "p"
+"""The first letter of ids of posts to the public folder."""
 
 INITIAL = "i"
 """The first letter of ids in the start state."""
@@ -59,6 +61,11 @@ def has_digest(body: bytes | bytearray, digest: str) -> bool:
 def new_mail_id(sender: int, index: int) -> str:
     """Return the id of the `index`th new message (from 0) from user `sender`."""
     return f"{NEW_MAIL}{sender}.{index}"
+
+
+def post_id(sender: int, index: int) -> str:
+    """Return the id of the `index`th post (from 0) from user `sender`."""
+    return f"{POST}{sender}.{index}"
 
 
 def answer_id(sender: int, parent: str, kind: str) -> str:

@@ -17,7 +17,7 @@ from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import Arrival, CommandFields, MailFields, TaskFields
 from loadsim.model.state_checks import StateChecks
-from loadsim.model.terms import ASSISTANT_TASKS, RECEIPT_TASKS, RESOLVE, SERVICES
+from loadsim.model.terms import ASSISTANT_TASKS, PUBLIC_TASKS, RECEIPT_TASKS, RESOLVE, SERVICES
 
 MessageRef = Hashable
 """A message in one of a mailbox's folders: an opaque value, which stays valid in later sessions."""
@@ -27,6 +27,11 @@ SENT_ITEMS = "Sent Items"
 DELETED_ITEMS = "Deleted Items"
 DRAFTS = "Drafts"
 CALENDAR = "Calendar"
+PUBLIC = "Public Folder"
+"""The folder that all users share (RFC 2342 section 2); it is no folder of any mailbox, and is not listed."""
+
+OF_ALL_USERS = 0
+"""The user's number that stands for the public folder in draws and records."""
 
 
 class Flag(StrEnum):
@@ -402,13 +407,14 @@ class FolderSettings:
     """The names of loadsim's folders on the server; None leaves a name to the driver.
 
     All names but INBOX begin with `prefix`, such as "INBOX.". The other settings are names below it, with "/" between
-    levels.
+    levels; `public` is one below the shared namespace, and None without a public folder.
     """
 
     prefix: str | None = None
     sent: str | None = None
     trash: str | None = None
     calendar: str | None = None
+    public: str | None = None
 
     @property
     def paths(self) -> dict[str, str]:
@@ -513,6 +519,7 @@ ALL_TASKS = frozenset(
         *("COPY", "DELETE", "DELETE UNREAD", "BROWSE", "SEARCH", "SCHEDULE", "EVICT", "LOGOFF"),
         RESOLVE,
         *RECEIPT_TASKS,
+        *PUBLIC_TASKS,
         *ASSISTANT_TASKS,
     )
 )

@@ -118,6 +118,9 @@ class Provisioning(Mailbox, Protocol):
     async def quotas(self) -> Sequence[Quota]:
         """Return the limits of the Inbox's quota, as far as the server states them."""
 
+    async def rights(self, folder: str) -> str | None:
+        """Return the user's rights in a folder (RFC 4314 section 2.1); None if the server does not tell."""
+
     async def status(self) -> Mapping[str, FolderStatus | None]:
         """Close the open folder, and return each folder's status; None where the server reports none."""
 

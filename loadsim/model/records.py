@@ -70,6 +70,7 @@ some command was always under way. The fifth is the third without what arose in 
 MailFields = tuple[str, str, int, int, int, str]
 """Something that happened to a message (one of `EVENTS`): event, message, user of the mailbox, sender, instant, folder.
 
+A post's user is 0 (`ports.OF_ALL_USERS`), as the public folder is all users'.
 The folder is `INDIVIDUALLY` or `BY_LIST` for an accepted message, whose folder is not known yet.
 """
 

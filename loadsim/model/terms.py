@@ -38,7 +38,13 @@ RESOLVE = "RESOLVE"
 TRACK_RECEIPT, RETURN_RECEIPT = RECEIPT_TASKS = ("TRACK RECEIPT", "RETURN RECEIPT")
 """The tasks of mail programs with receipts: looking into a delivery report, and returning a read receipt."""
 
-UNSCORED = (LOGON, FIRST_SYNC, "SYNC", "LOAD ATTACHMENT", RESOLVE, "SAVE SENT", "EVICT", *RECEIPT_TASKS, INJECT, LOGOFF)
+POST, BROWSE_PUBLIC = PUBLIC_TASKS = ("POST", "BROWSE PUBLIC")
+"""The tasks in the public folder, which all users share."""
+
+UNSCORED = (
+    *(LOGON, FIRST_SYNC, "SYNC", "LOAD ATTACHMENT", RESOLVE, "SAVE SENT", "EVICT"),
+    *(*RECEIPT_TASKS, *PUBLIC_TASKS, INJECT, LOGOFF),
+)
 """Tasks that have no weight unless the scenario gives them one."""
 
 ASSISTANT_TASKS = ("ASSISTANT SEARCH", "ASSISTANT READ", "ASSISTANT DRAFT", "ASSISTANT SEND")

@@ -24,6 +24,8 @@ from loadsim.model.ports import (
     DELETED_ITEMS,
     DRAFTS,
     INBOX,
+    OF_ALL_USERS,
+    PUBLIC,
     SENT_ITEMS,
     Account,
     Driver,
@@ -105,7 +107,8 @@ class InMemoryDriver:
     `fault` selects commands that fail. A refused command has no effect; a lost or silent one ends the session. A silent
     command, or one that would take longer, fails after `limit_s`.
 
-    Mail arrives at once, or when `post` calls `arrive`. With `post`, some users' mailboxes may be in another process.
+    Mail arrives at once, or when `post` calls `arrive`. With `post`, some users' mailboxes may be in another process;
+    each user then sees the public folder with their own posts only, wherever the others are.
 
     `endpoints` returns a user's SMTP endpoint, which determines how often they connect, and which commands precede a
     connection's first message. Without it, users send CONNECT and EHLO for each message.
@@ -128,6 +131,7 @@ class InMemoryDriver:
     endpoints: Callable[[int], Endpoint] | None = None
     mailbox_type: type[InMemoryMailbox] | None = None
     stored_bytes: Counter[str] = field(default_factory=Counter)
+    public: _Folder = field(init=False)
     mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)  # by the user's number
     lists: Mapping[str, Sequence[int]] = field(init=False)  # members by list address
     _samples: dict[str, MailInMemory] = field(default_factory=dict)
@@ -135,14 +139,20 @@ class InMemoryDriver:
 
     def __post_init__(self) -> None:
         lists = self.workload.population.lists
+        self.public = self.public_folder()
         self.lists = {lists.address(index): lists.members(index) for index in range(len(lists))}
+
+    def public_folder(self) -> _Folder:
+        """Return the public folder in its start state."""
+        count = 0 if self.empty else self.workload.start_state(OF_ALL_USERS)[PUBLIC]
+        return _Folder(PUBLIC, count, count)
 
     def initial(self, account: Account, folder: str, index: int) -> MailInMemory:
         """Return a message of the start state, with the subject and structure of its kind's sample.
 
         A message of a stated size gets the structure for that size, assuming a header as long as the sample's.
         """
-        initial = self.workload.initial(account.number, folder, index)
+        initial = self.workload.initial(OF_ALL_USERS if folder == PUBLIC else account.number, folder, index)
         sample = self._samples.get(initial.kind) or self._sample(initial)
         if initial.size_bytes is not None:
             size_bytes = max(initial.size_bytes, sample.size_bytes)
@@ -281,6 +291,9 @@ class InMemoryMailbox:
     def folder(self, name: str) -> _Folder:
         """Return a folder, created in its start state at its first use. Raises `ServerRefused` for an unknown name."""
         folder = self._folders.get(name)
+        if folder is None and name == PUBLIC:
+            system = self._system
+            folder = self._folders[PUBLIC] = system.public if system.post is None else system.public_folder()
         if folder is None:
             if name not in self._names:
                 raise ServerRefused("NO SELECT", f"no folder {name}")

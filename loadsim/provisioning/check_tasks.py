@@ -294,7 +294,7 @@ class TaskCheck(StandaloneControl):
             for header in unread:
                 yield from self._do("DELETE UNREAD", header)
         yield from self._send("SEND")
-        for task in ("SCHEDULE", *self.user.profile.tasks):
+        for task in ("SCHEDULE", "POST", "BROWSE PUBLIC", *self.user.profile.tasks):
             yield from self._do(task, 0)
         self._end()
 

@@ -1,23 +1,24 @@
 """Remove loadsim's messages and folders from a scenario's accounts, and nothing else.
 
-Messages with loadsim's tag are removed, and delivery reports that return such messages. Then the folders that the
-account's manifest names are deleted if they are empty. Other people's messages are not touched, and neither is a folder
-that holds any.
+Messages with loadsim's tag are removed, also from the public folder, and delivery reports that return such messages.
+Then the folders that the account's manifest names are deleted if they are empty. Other people's messages are not
+touched, and neither is a folder that holds any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import Account, Services
+from loadsim.model.ports import PUBLIC, Account, Services
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning import manifest
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.initialise import INSPECT, delete_empty
 from loadsim.provisioning.inspect import FolderState, MailboxState, inspect_mailbox, list_own
+from loadsim.provisioning.public_folder import clean_public, keeper_among
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, visit
 from loadsim.scenario.mailboxes import deepest_first
 from loadsim.scenario.scenario import Scenario
@@ -48,9 +49,13 @@ async def clean(scenario: Scenario, services: Services, dry_run: bool, progress:
     """
 
     async def work(account: Account, mailbox: Provisioning) -> Cleaned:
-        return await clean_mailbox(account, mailbox, dry_run)
+        cleaned = await clean_mailbox(account, mailbox, dry_run)
+        if account == keeper and (posts := await clean_public(account, mailbox, dry_run)):
+            cleaned = replace(cleaned, messages=cleaned.messages | {PUBLIC: posts})
+        return cleaned
 
     accounts = accounts_on_server(scenario)
+    keeper = keeper_among(scenario, accounts)
     async with held([] if dry_run else accounts, services, "clean", create=False) as hold:
         step = INSPECT if dry_run else "clean"
         results = await visit(accounts, services, work, partial(hold.noting(progress), step))

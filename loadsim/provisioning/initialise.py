@@ -6,52 +6,31 @@ that differ are changed, in steps that a second run can finish after an interrup
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, cached_property, partial
-from hashlib import sha256
-from pathlib import Path
+from functools import partial
 
 from loadsim.errors import ConfigError
-from loadsim.files import sources_digest
-from loadsim.model import content
-from loadsim.model.content.compose import Contents
-from loadsim.model.message_tag import HEADER, MessageTag
-from loadsim.model.ports import (
-    CALENDAR,
-    DELETED_ITEMS,
-    DRAFTS,
-    INBOX,
-    RESET_FLAGS,
-    SENT_ITEMS,
-    Account,
-    Flag,
-    MessageRef,
-    Services,
-)
-from loadsim.model.provisioning_ports import FolderStatus, NewMessage, Provisioning, Stored, batches
+from loadsim.model.ports import INBOX, Account, Services
+from loadsim.model.provisioning_ports import FolderStatus, Provisioning, Stored, batches
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign
+from loadsim.provisioning.public_folder import keeper_among, restore_public
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, name_of, visit
+from loadsim.provisioning.start_state import (
+    BATCH_BYTES,
+    BATCH_MESSAGES,
+    NAMED_BY_SERVER,
+    FolderChange,
+    StoredState,
+    change_folder,
+)
 from loadsim.scenario.mailboxes import deepest_first
 from loadsim.scenario.workload import Workload
-
-BATCH_MESSAGES = 100
-BATCH_BYTES = 4 * 1024 * 1024
-"""The most bytes appended to a folder at a time: this limits the memory of a process with many sessions."""
 
 INSPECT = "inspect"
 INITIALISE = "initialise"
 """The steps that progress reports, in order."""
-
-_NAMED_BY_SERVER = (SENT_ITEMS, DELETED_ITEMS, CALENDAR, DRAFTS)
-"""The folders whose names on the server depend on special-use attributes or on the scenario's `folders`."""
-
-_COMPARED_FLAGS = frozenset(flag.lower() for flag in RESET_FLAGS)
-
-_EVIDENCE = f"\r\n{HEADER}: ".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,113 +50,13 @@ class Initialised:
         """Return one line for users."""
         if self.start_state is None:
             return f"Inspected {self.accounts} mailboxes; left them as they were."
-        if not self.changed:
+        if not self.changed and not self.put + self.removed:
             return f"All {self.accounts} mailboxes were already in their start state: nothing to do."
         return (
             f"Initialised {self.changed} of {self.accounts} mailboxes: {self.folders_created} folders created,"
             f" {self.folders_deleted} deleted; {self.put} messages added, {self.removed} removed, the flags of"
             f" {self.reflagged} reset."
         )
-
-
-@cache
-def _content_sources() -> str:
-    """Return the digest of the code and data that messages are made from."""
-    return sources_digest(Path(content.__file__).parent)
-
-
-class StoredState:
-    """The contents of a workload's mailboxes before a run."""
-
-    def __init__(self, workload: Workload) -> None:
-        self._workload = workload
-        self._contents = Contents(workload.seed)
-
-    @cached_property
-    def _common(self) -> str:
-        """The digest of everything that determines all users' messages: code, seed, `mailbox`, and all addresses."""
-        scenario = self._workload.scenario
-        mailbox = json.dumps(scenario.mailbox.document(), sort_keys=True)
-        digest = sha256(f"{_content_sources()} {scenario.domain} {self._workload.seed} {mailbox}\n".encode())
-        for user in range(1, self._workload.start_population + 1):
-            digest.update(scenario.account(user).address.encode() + b"\n")
-        return digest.hexdigest()
-
-    def digest(self, user: int, path: Callable[[str], str] = str) -> str:
-        """Return the SHA-256 of everything that determines one mailbox's start state, in hexadecimal.
-
-        `path` returns a folder's path on the server: messages in "Sent" are in the right place only if that is the
-        folder for sent mail.
-        """
-        parts = [self._common, str(user), self._workload.user_start_state(user)]
-        named = [folder for folder in _NAMED_BY_SERVER if folder in self.folders(user)]
-        parts += [f"{folder}={path(folder)}" for folder in named if path(folder) != folder]
-        return sha256(" ".join(parts).encode()).hexdigest()
-
-    def folders(self, user: int) -> dict[str, int]:
-        """Return the folders that a mailbox must have, each with its number of messages."""
-        return {INBOX: 0, SENT_ITEMS: 0, DELETED_ITEMS: 0, CALENDAR: 0} | self._workload.start_state(user)
-
-    def messages(self, user: int, folder: str, begin: int = 0) -> Iterator[NewMessage]:
-        """Yield a folder's messages in order, from index `begin` on."""
-        scenario = self._workload.scenario
-        for index in range(begin, self.folders(user).get(folder, 0)):
-            initial = self._workload.initial(user, folder, index)
-            message = self._contents.initial(
-                user=user,
-                address=scenario.account(user).address,
-                sender=initial.sender,
-                sender_address=scenario.account(initial.sender).address,
-                folder=folder,
-                index=index,
-                kind=initial.kind,
-                domain=scenario.domain,
-                size_bytes=initial.size_bytes,
-                sent_us=initial.sent_us,
-            )
-            yield NewMessage(message, (Flag.SEEN,) if initial.seen else (), initial.sent_us)
-
-
-def tag_of(message: bytes) -> MessageTag | None:
-    return MessageTag.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
-
-
-@dataclass(frozen=True, slots=True)
-class FolderChange:
-    """The changes that bring a folder to its start state: messages to remove, to reflag, and to add after `kept`."""
-
-    remove: tuple[MessageRef, ...]
-    reflag: dict[tuple[Flag, ...], list[MessageRef]]
-    kept: int
-    missing: int
-
-    def __bool__(self) -> bool:
-        return bool(self.remove or self.reflag or self.missing)
-
-
-async def change_folder(own: Sequence[Stored], wanted: Iterable[NewMessage], count: int) -> FolderChange:
-    """Return the changes for a folder that holds `own`, our messages in order, and needs the `count` wanted ones.
-
-    The order matters: it decides which message is processed or browsed first. IMAP can only add at the end, so what is
-    kept is the longest run of wanted messages, from the first on, that is there in order. Yields to the event loop in
-    between.
-    """
-    remove: list[MessageRef] = []
-    reflag: dict[tuple[Flag, ...], list[MessageRef]] = {}
-    kept = 0
-    rest = iter(wanted)
-    following = next(rest, None)
-    for at, message in enumerate(own):
-        if at % BATCH_MESSAGES == 0:
-            await asyncio.sleep(0)
-        if following is None or message.tag != tag_of(following.message):
-            remove.append(message.ref)
-            continue
-        if message.flags & _COMPARED_FLAGS != {flag.lower() for flag in following.flags}:
-            reflag.setdefault(tuple(following.flags), []).append(message.ref)
-        kept += 1
-        following = next(rest, None)
-    return FolderChange(tuple(remove), reflag, kept, count - kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +85,7 @@ async def change_mailbox(state: MailboxState, start: StoredState, user: int, fro
         own: Sequence[Stored] = state.folders[name].own if name in state.folders else ()
         if name == manifest.FOLDER:
             own = tuple(message for message in own if not manifest.is_manifest(message))
-        count = wanted.get(name, 0)
-        if from_scratch:
-            change = FolderChange(tuple(message.ref for message in own), {}, 0, count)
-        else:
-            change = await change_folder(own, start.messages(user, name), count)
+        change = await change_folder(own, start.messages(user, name), wanted.get(name, 0), from_scratch)
         if change:
             changes[name] = change
     return MailboxChange(
@@ -223,10 +98,11 @@ async def change_mailbox(state: MailboxState, start: StoredState, user: int, fro
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The number of mailboxes, and the accounts whose mailboxes must change."""
+    """The number of mailboxes, the accounts whose mailboxes must change, and the public folder's keeper, if any."""
 
     accounts: int
     to_change: Sequence[Account]
+    keeper: Account | None = None
 
 
 async def inspect(
@@ -255,7 +131,7 @@ async def inspect(
     if mode == "never":
         _refuse_missing_folders(start, states)
     to_change = [account for account, (_, change) in zip(accounts, examined, strict=True) if change]
-    return Inspection(len(accounts), to_change)
+    return Inspection(len(accounts), to_change, keeper_among(workload.scenario, accounts))
 
 
 def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Account, MailboxState]]) -> None:
@@ -263,8 +139,8 @@ def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Accoun
     lacking = []
     for account, state in mailboxes:
         wanted = start.folders(account.number)
-        missing = [name for name in _NAMED_BY_SERVER if name in wanted and name not in state.folders]
-        own = [name for name in wanted if name not in (INBOX, *_NAMED_BY_SERVER)]
+        missing = [name for name in NAMED_BY_SERVER if name in wanted and name not in state.folders]
+        own = [name for name in wanted if name not in (INBOX, *NAMED_BY_SERVER)]
         missing += own[:1] if not any(name in state.folders for name in own) else []
         if missing:
             lacking.append((account, missing))
@@ -280,7 +156,7 @@ def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Accoun
 async def restore(
     workload: Workload, services: Services, mode: str, inspected: Inspection, progress: Progress
 ) -> Initialised:
-    """Bring the inspected mailboxes to their start state.
+    """Bring the inspected mailboxes and, as its keeper, the public folder to their start state.
 
     Raises `ConfigError` for the first account that failed, once all others are finished.
     """
@@ -289,7 +165,13 @@ async def restore(
     async def change(account: Account, mailbox: Provisioning) -> Initialised:
         return await restore_mailbox(account, mailbox, start, mode == "always")
 
+    async def change_public(account: Account, mailbox: Provisioning) -> Initialised:
+        put, removed = await restore_public(account, mailbox, start, mode == "always")
+        return Initialised(accounts=0, put=put, removed=removed)
+
     done = all_done(await visit(inspected.to_change, services, change, partial(progress, INITIALISE)))
+    if inspected.keeper is not None and mode != "never":
+        done += all_done(await visit([inspected.keeper], services, change_public, lambda *_: None))
     return replace(total(done), accounts=inspected.accounts, start_state=start_state_after(workload, mode))
 
 

@@ -20,6 +20,7 @@ from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import needs_one_engine, open_directory, open_driver
 from loadsim.provisioning.answers import remedy
 from loadsim.provisioning.check_limits import sends_to_lists
+from loadsim.provisioning.public_folder import check_public_folder
 from loadsim.provisioning.server_report import Observation
 from loadsim.provisioning.sessions import (
     LogOnFailed,
@@ -93,7 +94,7 @@ async def check_outside(workload: Workload, services: Services) -> None:
 
 
 async def check_server_limits(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
-    """Check two limits that `init` does not reach, for these users (None: all): connections per user, and lists.
+    """Check limits that `init` does not reach, for these users (None: all): connections per user, lists, and rights.
 
     No message is sent. In each group whose users have several connections, the first such user opens them all. The
     first user names a list as recipient. Raises `ConfigError` if the scenario cannot run.
@@ -107,6 +108,7 @@ async def check_server_limits(workload: Workload, services: Services, users: Ite
             )
     for account in accounts_on_server(workload.scenario, users)[:1]:
         await _check_list(workload, services, account)
+    await check_public_folder(workload, services, users)
 
 
 async def _check_list(workload: Workload, services: Services, account: Account) -> None:

@@ -19,7 +19,7 @@ from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Services
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, PUBLIC, SENT_ITEMS, Account, Services
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.model.state_checks import StateChecks
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
@@ -38,6 +38,7 @@ from loadsim.provisioning.preflight import (
     nothing,
     user_connections,
 )
+from loadsim.provisioning.public_folder import check_public_folder, keeper_among
 from loadsim.provisioning.server_report import Observation, ServerFacts, ServerReport, TriedTask, lacking
 from loadsim.provisioning.sessions import (
     NullObserver,
@@ -123,6 +124,7 @@ async def _log_on(check: Check) -> None:
         with suppress(TaskFailed):  # the tasks also send to this user, and report failures
             check.smtp = await probe(check.services, first).ask(first.address, second.address)
     await check_accounts(check.workload.scenario, check.services)
+    await check_public_folder(check.workload, check.services, check.users)
     await _sessions_at_once(check)
     connections = await user_connections(check.workload.population, check.services, check.users)
     check.server += [seen for _, seen in connections]
@@ -276,6 +278,7 @@ async def _remove(check: Check) -> list[str | ConfigError]:
     accounts = accounts_on_server(check.workload.scenario, users)
     deadline = time.monotonic() + check.wait_s
     places = {place.account.number: place for place in check.places}
+    keeper = keeper_among(check.workload.scenario, accounts)
 
     async def work(account: Account, mailbox: Provisioning) -> str:
         accepted = check.post.accepted.get(account.number, set())
@@ -285,7 +288,7 @@ async def _remove(check: Check) -> list[str | ConfigError]:
         folders = [INBOX]
         if place is not None:
             folders += [name for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, place.folder) if name in existing]
-        for folder in folders:
+        for folder in (*folders, *([PUBLIC] if account == keeper else [])):
             late -= await expunge(check, mailbox, folder)
         while late - check.overdue and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)

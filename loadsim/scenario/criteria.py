@@ -22,8 +22,10 @@ from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.findings.formats import unit_of
 from loadsim.model.terms import (
     ASSISTANT_TASKS,
+    BROWSE_PUBLIC,
     FIGURE_NAME,
     MONITOR_NAME,
+    POST,
     PROTOCOLS,
     RETURN_RECEIPT,
     SENDING,
@@ -230,6 +232,10 @@ def planned_tasks(profile: Profile, of_assistants: Iterable[Calls] = ()) -> set[
         tasks.add("SCHEDULE")
     if profile.search.per_day:
         tasks.add("SEARCH")
+    if profile.post.per_day:
+        tasks.add(POST)
+    if profile.browse_public.per_day:
+        tasks.add(BROWSE_PUBLIC)
     if profile.process_inbox.per_day and profile.process_inbox.delete_unread:
         tasks.add("DELETE UNREAD")
     reads = {

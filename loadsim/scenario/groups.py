@@ -11,10 +11,12 @@ from loadsim.documents.schema import with_nearest
 from loadsim.documents.typed import show
 from loadsim.documents.yaml_reader import Origin, Problems, as_absolute, expected_file, known, locate
 from loadsim.model.mail_program import AIOSMTPLIB, Calls, MailProgram, default_submission, driver_name, load_program
-from loadsim.model.terms import FIRST_SYNC
+from loadsim.model.ports import FolderSettings
+from loadsim.model.terms import FIRST_SYNC, PUBLIC_TASKS
 from loadsim.scenario.accounts import AccountsSection
 from loadsim.scenario.criteria import planned_tasks
 from loadsim.scenario.log_on import AIOSMTPLIB_METHODS
+from loadsim.scenario.mailboxes import MailboxSection
 from loadsim.scenario.profile import AnyProfile, Profile, SenderProfile, load_any_profile
 from loadsim.scenario.run_times import seconds
 from loadsim.scenario.sections import Client, GroupSection, ListsSection
@@ -158,6 +160,22 @@ def check_programs(topology: Sequence[Group], origin: Origin) -> None:
             if names.count(program.name) > 1:
                 found = f"{show(program.name)} twice"
                 raise origin.error_saying(("topology", at, "program"), "each mail program once", found)
+
+
+def check_public_folder(
+    folders: FolderSettings, mailbox: MailboxSection, topology: Sequence[Group], origin: Origin
+) -> None:
+    """Check that a public folder is stated if it is used, and that some driver can reach it."""
+    if folders.public is not None:
+        if all(group.protocol == "mapi" for group in topology):
+            raise origin.error_saying(("folders", "public"), "a driver with public folders, such as imap", "mapi")
+        return
+    if mailbox.public is not None:
+        raise origin.error_saying(("mailbox", "public"), "folders.public, the folder's name", "none")
+    for at, group in enumerate(topology):
+        for task in sorted(group.planned_tasks & {*PUBLIC_TASKS}):
+            expected = f"folders.public, the folder for {task}, which the profile plans"
+            raise origin.error_saying(("topology", at, "profile"), expected, "none")
 
 
 def with_submission(client: Client, topology: Sequence[Group]) -> Client:

@@ -146,6 +146,8 @@ class MailboxSection:
     """Most folders in each folder, and on the top level; at most 10 levels. Default: all on the top level."""
     messages_per_folder: _PerFolder | None = None
     """Messages in each of these folders, or a distribution to draw from per user and folder. Default: the profile's."""
+    public: _Messages | None = None
+    """Messages in the public folder, of the first profile's kinds. Default: 0."""
     sizes: MessageSizes | None = None
     """Sizes of these messages, 1K to 256M: shares by size, such as `{2K: 50%, 1M: 50%}`, or lognormal, `{median, mean,
     max}`. Default: the profile's kinds."""

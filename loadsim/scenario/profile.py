@@ -183,6 +183,20 @@ class Schedule:
 
 @strict
 @dataclass(frozen=True, slots=True)
+class PostHabit:
+    per_day: Amount
+    """Times a day that the user posts a message to the public folder."""
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class BrowsePublic:
+    per_day: Amount
+    """Times a day that the user lists the public folder, and reads one of its newest messages."""
+
+
+@strict
+@dataclass(frozen=True, slots=True)
 class PluginTask:
     per_day: Amount
 
@@ -281,6 +295,10 @@ class Profile:
     """Receipts that users request and return. Default: none."""
     schedule: Schedule
     """The user's calendar."""
+    post: PostHabit = field(default_factory=lambda: PostHabit(0.0))
+    """Posting to the public folder, which the scenario's `folders` name. Default: never."""
+    browse_public: BrowsePublic = field(default_factory=lambda: BrowsePublic(0.0))
+    """Reading in the public folder. Default: never."""
     tasks: dict[Annotated[str, Reads(_plugin_task, "text")], PluginTask] = field(default_factory=dict)
     """Tasks of plug-ins, `{NAME: {per_day: 10}}`."""
     calculated: Calculated | None = None

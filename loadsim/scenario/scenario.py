@@ -38,6 +38,7 @@ from loadsim.scenario.groups import (
     check_library,
     check_profiles,
     check_programs,
+    check_public_folder,
     read_group,
     resolve_lists,
     users_and_senders,
@@ -203,7 +204,7 @@ class Scenario:
         imap = self.server.imap if isinstance(self.server, Server) else None
         groups = [
             {
-                "profile": _profile(group.profile),
+                "profile": _without(asdict(group.profile), "name", "calculated", *_unplanned(group.profile)),
                 "users": group.users,
                 "protocol": group.protocol,
                 "programs": [_stated(program) for program in group.programs],
@@ -257,10 +258,10 @@ def _without(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in keys}
 
 
-def _profile(profile: Profile) -> dict[str, Any]:
-    """Return a profile's document, as older versions do for profiles that they know."""
-    newer = ("receipts",) if profile.receipts == Receipts() else ()
-    return _without(asdict(profile), "name", "calculated", *newer)
+def _unplanned(profile: Profile) -> list[str]:
+    """Return the sections that older versions do not know, as far as the profile has no rates there."""
+    without = [section for section in ("post", "browse_public") if not getattr(profile, section).per_day]
+    return [*without, *(["receipts"] if profile.receipts == Receipts() else [])]
 
 
 def _stated(program: MailProgram) -> dict[str, Any]:
@@ -396,6 +397,8 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
         check_programs(topology, origin)
     with problems:
         check_library(document.client, topology, server, document.accounts, origin)
+    with problems:
+        check_public_folder(document.folders, document.mailbox, topology, origin)
     _check_weights(document.weights, topology, origin, problems)
     with problems:
         mailbox = _mailbox(document.mailbox, users, topology, origin)

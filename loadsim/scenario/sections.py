@@ -139,6 +139,9 @@ class _Folders:
     """Folder of deleted mail. Default: by special use, else Deleted Items."""
     calendar: FolderName | None = None
     """Folder of the calendar; choose another if the server reserves Calendar. Default: Calendar."""
+    public: FolderName | None = None
+    """Folder in which all users post and browse, below the first shared namespace that NAMESPACE names. It must exist:
+    `init` and `clean` change only loadsim's messages there, as the first user. Default: none."""
 
     def __post_init__(self) -> None:
         for key, usual in (("sent", SENT_ITEMS), ("trash", DELETED_ITEMS), ("calendar", CALENDAR)):
@@ -151,7 +154,8 @@ class _Folders:
 
 
 Folders = Annotated[
-    FolderSettings, ReadAs(_Folders, lambda read: FolderSettings(read.prefix, read.sent, read.trash, read.calendar))
+    FolderSettings,
+    ReadAs(_Folders, lambda read: FolderSettings(read.prefix, read.sent, read.trash, read.calendar, read.public)),
 ]
 
 

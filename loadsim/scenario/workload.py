@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw, gap_s, pick, weighted
 from loadsim.model.message_tag import RECEIPT, initial_id, new_mail_id
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, DRAFTS, INBOX, SENT_ITEMS, SearchKey
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, DRAFTS, INBOX, OF_ALL_USERS, PUBLIC, SENT_ITEMS, SearchKey
 from loadsim.model.terms import MOST_USERS
 from loadsim.scenario.day_shape import DayShape
 from loadsim.scenario.distribution import Distribution
@@ -37,6 +37,8 @@ PROCESS_INBOX = "process inbox"
 BROWSE = "browse"
 SEARCH = "search"
 SCHEDULE = "schedule"
+POST = "post"
+BROWSE_PUBLIC = "browse public"
 """Kinds of activities; each plug-in task's name is one, too, as are those in `Group.calls`."""
 
 MOST_ACTIVITIES = 100_000
@@ -237,6 +239,8 @@ class Workload:
                 BROWSE: profile.browse.per_day,
                 SEARCH: profile.search.per_day,
                 SCHEDULE: profile.schedule.per_day,
+                POST: profile.post.per_day,
+                BROWSE_PUBLIC: profile.browse_public.per_day,
                 **{name: task.per_day for name, task in profile.tasks.items()},
                 **{kind: calls.per_day for kind, calls in group.calls.items()},
             }
@@ -364,11 +368,13 @@ class Workload:
         """Return the number of messages in each folder at the start (IBM 1998, Appendix B: initial mailbox).
 
         The folders are the user's own, the Inbox, Deleted Items and, with an assistant that writes them, Drafts. The
-        scenario's `mailbox` overrides the profile.
+        scenario's `mailbox` overrides the profile. `OF_ALL_USERS` has the public folder only.
         """
         return dict(self._counts(user))
 
     def _messages_by_folder(self, user: int) -> dict[str, int]:
+        if user == OF_ALL_USERS:
+            return {PUBLIC: self.scenario.mailbox.public or 0}
         start, stated = self.profile(user).start_state, self.scenario.mailbox
         counts = {
             INBOX: start.inbox if stated.inbox is None else stated.inbox,
@@ -392,17 +398,18 @@ class Workload:
         """Draw the `index`th message (from 0) in a folder at the start."""
         address = f"{folder}/{index}"
         other = 1 + pick(draw(self.seed, user, "initial.sender", address), self.start_population - 1)
-        seen = folder != INBOX or index < self._counts(user)[INBOX] - self.initially_unread(user)
+        read = folder != INBOX or index < self._counts(user)[INBOX] - self.initially_unread(user)
         stated = self.scenario.mailbox
         sent_us = None
         if stated.sizes is None:
-            kind, size_bytes = self.message_kind(user, self.profile(user), "initial.kind", address)
+            kind, size_bytes = self.message_kind(user, self.profile(user or 1), "initial.kind", address)
         else:
             kind, size_bytes = SIZED, stated.sizes.at(draw(self.seed, user, "initial.size", address))
         if stated.age_days is not None:
             newer = self._counts(user).get(folder, index + 1) - index - draw(self.seed, user, "initial.age", address)
             age_us = newer / max(1, self._counts(user).get(folder, 1)) * stated.age_days * _DAY_US
             sent_us = START_US - round(age_us)
+        seen = read and folder != PUBLIC
         return Initial(initial_id(user, folder, index), other + (other >= user), kind, seen, size_bytes, sent_us)
 
     def correspondent(self, user: int, sender: int) -> int:

@@ -70,12 +70,14 @@ def start_dovecot_postfix(
     tls: str = "none",
     address: str = LOOPBACK,
     further: int = 0,
+    public_folder: str | None = None,
 ) -> DovecotPostfix:
     """Start an instance for these accounts and lists (address -> member addresses), and wait until both servers answer.
 
     `directory` is created if missing; mailboxes from an earlier start are kept. Ports not given are chosen from the
     free ones. `tls` is none, starttls or implicit, for both services, with a private authority. The instance listens on
-    one IPv4 `address` of this machine. Users may have `further` connections to mailboxes, in addition to one each.
+    one IPv4 `address` of this machine. Users may have `further` connections to mailboxes, in addition to one each, and
+    share a `public_folder`.
     Raises `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a server does
     not start.
     """
@@ -95,7 +97,7 @@ def start_dovecot_postfix(
     ca_file = None if tls == "none" else str(layout.ca_file)
 
     def start(imap_port: int, smtp_port: int) -> DovecotPostfix:
-        conf = dovecot_conf(dialect, layout, address, imap_port, sessions, tls)
+        conf = dovecot_conf(dialect, layout, address, imap_port, sessions, tls, public_folder)
         write_table(layout.dovecot_conf, conf, PUBLIC)
         postfix.configure(
             population,
@@ -200,6 +202,7 @@ def prepare_directory(layout: Layout, postfix: Postfix) -> None:
             Directory(layout.dovecot_conf.parent),
             Directory(layout.dovecot_run),
             Directory(layout.mail, 0o700, pwd.getpwnam("dovecot").pw_uid),
+            Directory(layout.public, 0o700, pwd.getpwnam("dovecot").pw_uid),
             Directory(layout.tls, 0o711),
             *postfix.directories(),
         ),

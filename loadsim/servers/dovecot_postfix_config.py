@@ -17,6 +17,7 @@ class Layout:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.mail = root / "mail"  # the mailboxes: a directory per login
+        self.public = root / "public"  # the public folder, in a Maildir of all users
         self.tls = root / "tls"  # the authority's and the server's certificates and keys
         self.ca_file = self.tls / "ca.pem"  # the authority that clients verify against
         self.dovecot_log = root / "log" / "dovecot.log"
@@ -39,6 +40,7 @@ class Dialect(NamedTuple):
     userdb: str
     user: str
     mailboxes: str
+    location: str
     unlimited_requests: str
     unlimited_memory: str
     unlimited_deliveries: str
@@ -54,6 +56,7 @@ DIALECTS = {
         userdb="userdb {{\n  driver = passwd-file\n  args = username_format=%u {}\n}}",
         user="%u",
         mailboxes="mail_location = {format}:{}",
+        location="location = maildir:{}",
         unlimited_requests="service_count = 0",
         unlimited_memory="vsz_limit = 0",
         unlimited_deliveries="",
@@ -68,6 +71,7 @@ DIALECTS = {
         userdb="userdb passwd-file {{\n  passwd_file_path = {}\n}}",
         user="%{user}",  # %u is a literal since 2.4: all users would share one home
         mailboxes="mail_driver = {format}\nmail_path = {}",
+        location="mail_driver = maildir\n  mail_path = {}",
         unlimited_requests="restart_request_count = unlimited",
         unlimited_memory="vsz_limit = unlimited",
         unlimited_deliveries="lmtp_user_concurrency_limit = unlimited",  # 10 would defer mail that 2.3 delivers
@@ -110,6 +114,7 @@ namespace inbox {{
   inbox = yes
   separator = /
 }}
+{shared}
 
 default_process_limit = {most}
 default_client_limit = {clients}
@@ -163,15 +168,42 @@ service auth-worker {{
 """
 
 
-def dovecot_conf(dialect: Dialect, layout: Layout, address: str, imap_port: int, sessions: int, tls: str) -> str:
+_SHARED = """\
+namespace public {{
+  type = public
+  separator = /
+  prefix = Public/
+  subscriptions = no
+  {location}
+  mailbox "{folder}" {{
+    auto = create
+  }}
+}}"""
+"""A namespace of all users, who may do everything in it."""
+
+
+def dovecot_conf(
+    dialect: Dialect,
+    layout: Layout,
+    address: str,
+    imap_port: int,
+    sessions: int,
+    tls: str,
+    public_folder: str | None = None,
+) -> str:
     """Return dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
 
     Sessions do not share processes, so that one user's slow disk does not slow down the server for another. Limits
-    allow for twice the `sessions`, as a lost session and its replacement may overlap.
+    allow for twice the `sessions`, as a lost session and its replacement may overlap. With a public folder, there is a
+    shared namespace.
     """
     most = 2 * sessions + 100
     clear, encrypted = (0, imap_port) if tls == "implicit" else (imap_port, 0)
     keys = f"{dialect.certificate.format(layout.tls / 'server.pem')}\n{dialect.key.format(layout.tls / 'server.key')}"
+    shared = ""
+    if public_folder is not None:
+        folder = public_folder.replace("\\", r"\\").replace('"', r"\"")
+        shared = _SHARED.format(location=dialect.location.format(layout.public), folder=folder)
     return _CONF.format(
         dialect=dialect,
         layout=layout,
@@ -186,6 +218,7 @@ def dovecot_conf(dialect: Dialect, layout: Layout, address: str, imap_port: int,
         passdb=dialect.passdb.format(layout.passwords),
         userdb=dialect.userdb.format(layout.users),
         mailboxes=dialect.mailboxes.format("~/Maildir", format="maildir"),
+        shared=shared,
         deliveries=5 * LMTP_CONCURRENCY,
     )
 

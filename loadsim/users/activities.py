@@ -85,6 +85,10 @@ def _steps(user: UserMail, activity: workload.Activity) -> Steps:
             return search(user, activity.number)
         case workload.SCHEDULE:
             return only(Step(tasks.SCHEDULE, activity.number))
+        case workload.POST:
+            return only(Step(tasks.POST, activity.number))
+        case workload.BROWSE_PUBLIC:
+            return only(Step(tasks.BROWSE_PUBLIC, activity.number))
     if calls := user.group.calls.get(activity.kind):
         return call(user, calls, f"{activity.kind} {activity.number}")
     return only(Step(user.host.plugin_tasks[activity.kind], activity.number))

@@ -17,6 +17,8 @@ from loadsim.model.ports import (
     DELETED_ITEMS,
     DRAFTS,
     INBOX,
+    OF_ALL_USERS,
+    PUBLIC,
     SENT_ITEMS,
     Account,
     Driver,
@@ -83,6 +85,7 @@ class UserMail:
         start = None if host.workload.scenario.initialise == "never" else host.workload.start_state
         self.stored = StoredMail(account.number, start, self._record_fault)
         self.shown: list[tuple[MessageTag, str, Callable[[], bool]]] = []
+        self.posts = 0  # in the public folder
         self.was_on = False  # the user has had a session
         self.first_sync = self.group.program.first_sync
         copies = self.first_sync is not None
@@ -226,6 +229,10 @@ class UserMail:
         self._record(event, message_id, self.number, self.number, folder, self.now())
         self.stored.put(folder, message_id)
 
+    def record_post(self, message_id: str) -> None:
+        self.posts += 1
+        self._record("saved", message_id, OF_ALL_USERS, self.number, PUBLIC, self.now())
+
     def record_schedule(self, schedule_id: str) -> None:
         self._record("saved", schedule_id, self.number, self.number, CALENDAR, self.now())
 
@@ -233,13 +240,14 @@ class UserMail:
     def must_be_whole(self, header: Header) -> Iterator[None]:
         """Record a listed message as missing if `MailMissing` is raised.
 
-        An assistant's message may be gone because its user has moved it meanwhile.
+        An assistant's message may be gone because its user has moved it meanwhile, a post because others removed it.
         """
         try:
             yield
         except MailMissing:
-            if self.call is None or self.inbox.holds(header):
-                self.stored.lacks(self.stored.place(header), header.tag.id if header.tag else "unknown")
+            place = self.stored.place(header)
+            if place != PUBLIC and (self.call is None or self.inbox.holds(header)):
+                self.stored.lacks(place, header.tag.id if header.tag else "unknown")
             raise
 
     @contextmanager

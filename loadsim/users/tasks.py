@@ -13,8 +13,20 @@ from typing import Any
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model import terms
 from loadsim.model.content.compose import Answered, Attachment, least_bytes
-from loadsim.model.message_tag import RECEIPT, MessageTag, answer_id, new_mail_id, receipt_id
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, SearchKey, Structure
+from loadsim.model.message_tag import INITIAL_RUN, RECEIPT, MessageTag, answer_id, new_mail_id, post_id, receipt_id
+from loadsim.model.ports import (
+    CALENDAR,
+    DELETED_ITEMS,
+    INBOX,
+    OF_ALL_USERS,
+    PUBLIC,
+    SENT_ITEMS,
+    Flag,
+    Header,
+    Part,
+    SearchKey,
+    Structure,
+)
 from loadsim.model.terms import RETURN_RECEIPT, TRACK_RECEIPT
 from loadsim.scenario.workload import NEW_MAIL, Addressing
 from loadsim.users.first_sync import first_sync
@@ -331,6 +343,39 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     return (header, structure) if header is not None and structure is not None else None
 
 
+def compose_post(user: UserMail, index: int) -> Outgoing:
+    """Return the user's `index`th post, which is addressed to themselves: the folder has no address."""
+    kind, size_bytes = user.workload.message_kind(user.number, user.profile, "post.kind", index)
+    return _compose(user, post_id(user.number, index), kind, Addressing((user.number,), None), size_bytes=size_bytes)
+
+
+async def post(user: UserMail, outgoing: Outgoing) -> None:
+    """Append a message to the public folder, without flags: those may be each user's own, or shared by all."""
+    with user.unless_stored(outgoing.id, PUBLIC, (OF_ALL_USERS,)):
+        await user.mailbox.append(PUBLIC, outgoing.message)
+    user.record_post(outgoing.id)
+
+
+async def browse_public(user: UserMail, index: int) -> None:
+    """List the newest screenful of the public folder, read one of loadsim's messages there, and reopen the Inbox.
+
+    Raises `MailMissing` if the folder is empty, but the start state or the user has put mail there. It leaves all
+    flags: a start state could not reset those of every user.
+    """
+    shown = await user.mailbox.headers(PUBLIC, SCREENFUL)
+    own = [header for header in shown if header.tag and header.tag.run in (user.run_id, INITIAL_RUN)]
+    if own:
+        header = own[user.workload.choose(user.number, "browse public.message", index, len(own))]
+        user.stored.choose([header], PUBLIC)
+        try:
+            await show_message(user, header)
+        finally:
+            user.stored.release(header)
+    elif not shown and (user.posts or (user.stored.is_known and user.workload.start_state(OF_ALL_USERS)[PUBLIC])):
+        raise MailMissing("no message to browse", PUBLIC)
+    await _back(user)
+
+
 async def search(user: UserMail, sought: Sought) -> None:
     """Search the Inbox for a message that is there, list the newest messages found, and read the one sought.
 
@@ -438,6 +483,8 @@ SCHEDULE = Task("SCHEDULE", schedule, make_schedule)
 EVICT = Task("EVICT", evict)
 TRACK = Task(TRACK_RECEIPT, track_receipt)
 RETURN = Task(RETURN_RECEIPT, submit, compose_receipt, submits=True)
+POST = Task("POST", post, compose_post)
+BROWSE_PUBLIC = Task("BROWSE PUBLIC", browse_public)
 LOGOFF = Task("LOGOFF", log_off)
 
 TASKS = {task.name: task for task in [*globals().values()] if isinstance(task, Task)}

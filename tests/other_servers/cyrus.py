@@ -72,13 +72,15 @@ def start_cyrus(
     smtp_port: int | None = None,
     further: int = 0,
     jmap_port: int | None = None,
+    public_folder: str | None = None,
 ) -> PrivateServer:
     """Start Cyrus and Postfix for these accounts and lists (address -> member addresses), and wait until both answer.
 
     A login is the local part of its address, without dots. `directory` is created if missing; mailboxes from an earlier
     start are kept. Free ports are chosen for those of IMAP and SMTP that are not given; JMAP without a port is off.
-    Beyond one each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are
-    missing, the user is not root, the directory cannot be used, or a server does not start.
+    Beyond one each, the users may have `further` connections to mailboxes. In a
+    `public_folder`, all may post and expunge. Raises `ConfigError` if packages are missing, the user is not root, the
+    directory cannot be used, or a server does not start.
     """
     check_programs("cyrus", {"postfix": postfix.PROGRAM})
     population, lists = check_population(accounts, lists)
@@ -103,7 +105,7 @@ def start_cyrus(
             )
         )
         with stopped_on_error(masters):
-            create_mailboxes(imap_port, admin, population)
+            create_mailboxes(imap_port, admin, population, public_folder)
         services = Services(Endpoint(LOOPBACK, imap_port, "none"), Endpoint(LOOPBACK, smtp_port, "none"))
         return PrivateServer(services, masters, description, [])
 
@@ -231,15 +233,16 @@ def start_master(layout: Layout, view: View) -> Master:
     return Master("cyrus", view.command((f"{BIN}/master", *arguments, "-l", "1000", "-D")), layout.log)
 
 
-def create_mailboxes(port: int, admin: Account, accounts: Sequence[Account]) -> None:
+def create_mailboxes(port: int, admin: Account, accounts: Sequence[Account], public_folder: str | None = None) -> None:
     """Create the mailboxes that are missing, without quota. Raises `ConfigError` if Cyrus refuses one."""
     with imaplib.IMAP4(LOOPBACK, port, timeout=START_LIMIT_S) as client:
         client.login(admin.login, admin.password)
-        for account in accounts:
-            name = f"user.{account.login}"
+        for name in (*(f"user.{account.login}" for account in accounts), *([public_folder] if public_folder else [])):
             answer, (text, *_) = client.create(name)
             if answer != "OK" and b"already exists" not in text:
                 raise ConfigError(f"server: cyrus: expected to create the mailbox {name}, found: {text.decode()}")
+        if public_folder:
+            client.setacl(public_folder, "anyone", "lrite")
 
 
 def describe(layout: Layout, front: Postfix, view: View) -> str:

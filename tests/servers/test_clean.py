@@ -23,7 +23,8 @@ from provisioning import (
 from loadsim.cli import main, parser
 from loadsim.model.ports import INBOX, Account
 from loadsim.provisioning.clean import Cleaned, clean, clean_mailbox, describe
-from loadsim.provisioning.initialise import StoredState, initialise, restore_mailbox
+from loadsim.provisioning.initialise import initialise, restore_mailbox
+from loadsim.provisioning.start_state import StoredState
 
 
 @pytest.fixture

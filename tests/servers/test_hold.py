@@ -20,8 +20,9 @@ from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning import manifest
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.holder import Holder, identity
-from loadsim.provisioning.initialise import StoredState, initialise, restore_mailbox
+from loadsim.provisioning.initialise import initialise, restore_mailbox
 from loadsim.provisioning.sessions import all_done, visit
+from loadsim.provisioning.start_state import StoredState
 
 OTHER = Holder("run", "elsewhere", "boot namespace pid 7 started 1", 1_760_000_000, 2_000_000_000)
 

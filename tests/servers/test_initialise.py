@@ -33,7 +33,8 @@ from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, Services
 from loadsim.model.provisioning_ports import NewMessage
 from loadsim.provisioning.clean import clean
-from loadsim.provisioning.initialise import Initialised, StoredState, change_folder, initialise, restore_mailbox
+from loadsim.provisioning.initialise import Initialised, initialise, restore_mailbox
+from loadsim.provisioning.start_state import StoredState, change_folder
 from loadsim.scenario.accounts import AccountTable
 from loadsim.scenario.scenario import load_scenario
 from loadsim.scenario.workload import Workload

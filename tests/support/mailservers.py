@@ -88,9 +88,9 @@ def embedded_mapi_server() -> Iterator[StartEmbedded]:
 
 @pytest.fixture(scope="module")
 def dovecot_postfix() -> Iterator[StartDovecotPostfix]:
-    """`dovecot_postfix(accounts, lists={}, tls="none", extra="") -> DovecotPostfix`, stopped after the module.
+    """`dovecot_postfix(accounts, lists={}, tls="none", extra="", public_folder=None) -> DovecotPostfix`.
 
-    `extra` are further settings of Dovecot.
+    It is stopped after the module. `extra` are further settings of Dovecot.
     """
     with ExitStack() as stack:
 
@@ -99,13 +99,15 @@ def dovecot_postfix() -> Iterator[StartDovecotPostfix]:
             lists: Mapping[str, Sequence[str]] | None = None,
             tls: str = "none",
             extra: str = "",
+            public_folder: str | None = None,
         ) -> DovecotPostfix:
             directory = stack.enter_context(short_directory())
             if extra:
                 settings = Layout(directory).dovecot_extra
                 settings.parent.mkdir()
                 settings.write_text(extra, encoding="utf-8")
-            return stack.enter_context(start_dovecot_postfix(accounts, lists or {}, directory, tls=tls))
+            started = start_dovecot_postfix(accounts, lists or {}, directory, tls=tls, public_folder=public_folder)
+            return stack.enter_context(started)
 
         yield start
 

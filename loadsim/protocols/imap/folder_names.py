@@ -4,7 +4,8 @@
     path                 "Sent/2026"         below the prefix, with "/" between the levels; INBOX is "INBOX"
     folder               "Sent Items"        the name in users, profiles and start states
 
-Both mappings are one to one, so that each listed folder is addressed by the server's own name.
+Both mappings are one to one, so that each listed folder is addressed by the server's own name. The public folder, which
+is in the shared namespace, is never listed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import DELETED_ITEMS, DRAFTS, INBOX, SENT_ITEMS, FolderSettings
+from loadsim.model.ports import DELETED_ITEMS, DRAFTS, INBOX, PUBLIC, SENT_ITEMS, FolderSettings
 from loadsim.protocols.imap.responses import ListEntry, Namespace, Namespaces, Response
 from loadsim.scenario.workload import may_be_made
 
@@ -41,7 +42,8 @@ class FolderNames:
 
     All names on the server except INBOX begin with `prefix`; `separator` is None without a hierarchy. `others` has the
     prefixes of other users' and shared folders; `views` are folders that show other folders' messages. `own` pairs
-    folders with their paths if these differ from the names.
+    folders with their paths if these differ from the names. `public` is the public folder's name on the server; None if
+    the scenario states no such folder, or the server no shared namespace.
     """
 
     prefix: str = ""
@@ -49,6 +51,7 @@ class FolderNames:
     others: tuple[str, ...] = ()
     own: tuple[tuple[str, str], ...] = ()
     views: frozenset[str] = frozenset()
+    public: str | None = None
 
     def on_server(self, folder: str) -> str:
         """Return the server's name. Raises `ServerRefused` for a nested folder if there is no hierarchy."""
@@ -63,14 +66,14 @@ class FolderNames:
         if folder in own:
             return own[folder]
         plain = folder.removeprefix(ASIDE)
-        return plain if plain in own else folder
+        return plain if plain in (PUBLIC, *own) else folder
 
     def folder_at(self, path: str) -> str:
         own = dict(self.own)
         for folder, taken in own.items():
             if path == taken:
                 return folder
-        return ASIDE + path if path in own else path
+        return ASIDE + path if path in (PUBLIC, *own) else path
 
 
 PLAIN = FolderNames()
@@ -86,11 +89,19 @@ def canonical(folder: str) -> str:
 def _name_on_server(names: FolderNames, folder: str) -> str:
     if folder == INBOX:
         return INBOX
-    levels = names.path(folder).removeprefix(ASIDE).split(SEPARATOR)
-    if names.separator is None and len(levels) > 1:
-        raise ServerRefused("no hierarchy", f"expected a server with folders within folders, for {folder}")
+    if folder == PUBLIC:
+        if names.public is None:
+            raise ServerRefused("no shared namespace", "NAMESPACE (RFC 2342) names none")
+        return names.public
+    return _below(Namespace(names.prefix, names.separator), names.path(folder).removeprefix(ASIDE))
+
+
+def _below(namespace: Namespace, path: str) -> str:
+    levels = path.split(SEPARATOR)
+    if namespace.separator is None and len(levels) > 1:
+        raise ServerRefused("no hierarchy", f"expected a server with folders within folders, for {path}")
     plain = [level.replace("%2F", SEPARATOR).replace("%25", "%") for level in levels]
-    return names.prefix + (names.separator or "").join(plain)
+    return namespace.prefix + (namespace.separator or "").join(plain)
 
 
 @lru_cache(maxsize=4096)
@@ -147,8 +158,11 @@ def names_of(settings: FolderSettings, namespaces: Namespaces | None, uses: Iter
     """
     personal = namespaces.personal[0] if namespaces is not None and namespaces.personal else Namespace("", SEPARATOR)
     prefix = personal.prefix if settings.prefix is None else settings.prefix
-    rest = (*namespaces.personal[1:], *namespaces.other) if namespaces is not None else ()
+    shared = namespaces.shared if namespaces is not None else ()
+    rest = (*namespaces.personal[1:], *namespaces.other, *shared) if namespaces is not None else ()
     plain = FolderNames(prefix, personal.separator, tuple(namespace.prefix for namespace in rest))
+    if settings.public is not None and shared:
+        plain = replace(plain, public=_below(shared[0], settings.public))
     own = {folder: path for folder, path in settings.paths.items() if folder != path}
     return with_uses(replace(plain, own=tuple(own.items())), settings, uses)
 

@@ -30,6 +30,7 @@ from loadsim.protocols.imap.responses import (
     QuotaLimits,
     Response,
     ResponseCode,
+    Rights,
     Search,
     Tagged,
     Unknown,
@@ -207,7 +208,7 @@ def _namespace(raw: bytes, at: int) -> Namespaces:
         if isinstance(value, bytes):
             raise malformed("NAMESPACE", "lists or NIL", at)
         kinds.append(tuple(_one_namespace(namespace, at) for namespace in value or ()))
-    return Namespaces(kinds[0], kinds[1] + kinds[2])
+    return Namespaces(*kinds)
 
 
 def _one_namespace(value: Value, at: int) -> Namespace:
@@ -254,6 +255,16 @@ def _quota(raw: bytes, at: int) -> QuotaLimits:
             raise malformed("QUOTA", "a name and two numbers", at)
         limits.append((decoded(name).upper(), used, most))
     return QuotaLimits(tuple(limits))
+
+
+def _rights(raw: bytes, at: int) -> Rights:
+    """Parse `* MYRIGHTS mailbox rights` (RFC 4314 section 3.8)."""
+    _check_words(raw, "MYRIGHTS")
+    _, at = _value(raw, at)
+    rights, at = _value(raw, at)
+    if not isinstance(rights, bytes):
+        raise malformed("MYRIGHTS", "a name and rights", at)
+    return Rights(decoded(rights))
 
 
 def _search(raw: bytes, at: int) -> Search:
@@ -425,6 +436,7 @@ _DATA: Mapping[bytes, Callable[[bytes, int], Response]] = {
     b"CAPABILITY": lambda raw, at: Capability(capabilities_of(raw[at:])),
     b"LIST": _list,
     b"NAMESPACE": _namespace,
+    b"MYRIGHTS": _rights,
     b"QUOTA": _quota,
     b"STATUS": _status,
     b"SEARCH": _search,

@@ -26,7 +26,8 @@ facts, the flags stored, and the removals requested. `OpenMailbox` is one sessio
 line: `send` for commands, `take` for responses, `end` for tagged ones; the rules are applied to an event before `take`.
 
 In doubt, knowledge is dropped, not guessed: if EXISTS falls, if commands overlap a SELECT, if a mailbox has more than
-`MOST_MESSAGES`. A fault may be missed there; none is invented.
+`MOST_MESSAGES`. A fault may be missed there; none is invented. Of the `shared` mailbox, the public folder, only what
+no other user can change is certain.
 """
 
 from __future__ import annotations
@@ -105,9 +106,13 @@ class KnownMessage:
 
 @dataclass(slots=True, eq=False)
 class KnownMailbox:
-    """A mailbox as known to all of the user's sessions. UIDs that a session asked to remove may vanish at any time."""
+    """A mailbox as known to all of the user's sessions. UIDs that a session asked to remove may vanish at any time.
+
+    Other users may change a `shared` one.
+    """
 
     name: str
+    shared: bool = False
     validity: int = 0
     next_uid: int = 0
     messages: dict[int, KnownMessage] = field(default_factory=dict)
@@ -151,7 +156,10 @@ class OpenMailbox:
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """Everything that a user's sessions know. `silent` counts IDLEs that missed mail found by the next command."""
+    """Everything that a user's sessions know. `silent` counts IDLEs that missed mail found by the next command.
+
+    `shared` is the public folder as an argument; empty if there is none.
+    """
 
     checks: StateChecks
     user: int
@@ -159,12 +167,14 @@ class Known:
     mailboxes: dict[bytes, KnownMailbox] = field(default_factory=dict)
     announced: int = 0
     silent: int = 0
+    shared: bytes = b""
 
     def mailbox(self, argument: bytes, again: bool = False) -> KnownMailbox:
         """Return the mailbox that a command names; with `again`, a new one, since its UIDVALIDITY has changed."""
         key = b"INBOX" if argument.upper() == b"INBOX" else argument
         if again or key not in self.mailboxes:
-            self.mailboxes[key] = KnownMailbox(printable(decode_name(key.decode("ascii", "replace").strip('"'))))
+            name = printable(decode_name(key.decode("ascii", "replace").strip('"')))
+            self.mailboxes[key] = KnownMailbox(name, key == self.shared)
         return self.mailboxes[key]
 
 

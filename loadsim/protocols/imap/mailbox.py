@@ -19,7 +19,16 @@ from loadsim.protocols.imap.header_lists import HeaderCache, HeaderLists, Ref, p
 from loadsim.protocols.imap.listing import EVERY, FLAGS_ITEMS, list_folder
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.requests import DEFAULT_REQUESTS, Requests
-from loadsim.protocols.imap.responses import Condition, Fetched, ListEntry, MailboxStatus, QuotaLimits, Response, Search
+from loadsim.protocols.imap.responses import (
+    Condition,
+    Fetched,
+    ListEntry,
+    MailboxStatus,
+    QuotaLimits,
+    Response,
+    Rights,
+    Search,
+)
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.sets import NumberSet
 from loadsim.protocols.imap.under_way import Answer
@@ -281,6 +290,14 @@ class ImapMailbox:
         with self.session as connection:
             answer = await connection.send("GETQUOTAROOT", self.session.argument(INBOX))
         return [Quota(*limit) for quota in answer.data if isinstance(quota, QuotaLimits) for limit in quota.limits]
+
+    async def rights(self, folder: str) -> str | None:
+        """MYRIGHTS (RFC 4314 section 3.5); None without ACL."""
+        if "ACL" not in self.session.offered:
+            return None
+        with self.session as connection:
+            answer = await connection.send("MYRIGHTS", self.session.argument(folder))
+        return next((response.rights for response in answer.data if isinstance(response, Rights)), "")
 
     async def status(self) -> dict[str, FolderStatus | None]:
         """LIST with STATUS (RFC 5819), or LIST and then a STATUS of each folder, all at once.

@@ -84,10 +84,11 @@ class Namespace(NamedTuple):
 
 
 class Namespaces(NamedTuple):
-    """The namespaces of the user's own folders, and of other users' and shared ones (RFC 9051 section 7.3.5)."""
+    """The namespaces of the user's own folders, of other users', and of shared ones (RFC 9051 section 7.3.5)."""
 
     personal: tuple[Namespace, ...]
     other: tuple[Namespace, ...]
+    shared: tuple[Namespace, ...] = ()
 
 
 class MailboxStatus(NamedTuple):
@@ -101,6 +102,12 @@ class QuotaLimits(NamedTuple):
     """A quota's limits: resources in capitals, each with usage and limit (RFC 9208 section 5.1)."""
 
     limits: tuple[tuple[str, int, int], ...]
+
+
+class Rights(NamedTuple):
+    """The user's rights in a folder, a letter each (RFC 4314 section 3.8)."""
+
+    rights: str
 
 
 class Search(NamedTuple):
@@ -203,6 +210,7 @@ Response = (
     | MailboxStatus
     | Namespaces
     | QuotaLimits
+    | Rights
     | Search
     | Exists
     | Expunged

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from loadsim.errors import InboxRenumbered, ProtocolError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.ports import INBOX, OF_SERVER, Account, Endpoint, FolderSettings, Observer
+from loadsim.model.ports import INBOX, OF_SERVER, PUBLIC, Account, Endpoint, FolderSettings, Observer
 from loadsim.model.state_checks import Violation
 from loadsim.protocols.error_mapping import again
 from loadsim.protocols.imap.authenticate import log_on
@@ -160,6 +160,8 @@ class ImapSession:
             self.connection = connection
             connection.remember_tls()
             if self.check is not None and isinstance(connection, Connection):
+                if self.names.public is not None:
+                    self.check.known.shared = self.argument(PUBLIC)
                 connection.check = self.check.session()
         finally:
             self.in_call = False
@@ -321,7 +323,7 @@ class ImapSession:
         self.validity[folder] = validity
         if known is not None and known != validity:
             self._renumbered = folder
-            if known and validity:
+            if known and validity and folder != PUBLIC:
                 was = f"UIDVALIDITY was {known}, and is {validity}"
                 self.broken(Violation("uidvalidity-changed", "RFC 9051 2.3.1.1", self.account.number, folder, was))
             if folder == INBOX:

@@ -2,7 +2,8 @@
 
 A rule examines one event, before the session takes it, and returns the fault, or None. No rule blames a server for what
 another of the user's sessions may have caused: messages that any session asked to remove may disappear at any time, and
-open mailboxes need not show what others have done since.
+open mailboxes need not show what others have done since. In the public folder, none blames it for what another user may
+have caused.
 """
 
 from __future__ import annotations
@@ -247,6 +248,14 @@ _BY_NUMBERS = frozenset(
 )
 """The rules that depend on message numbers. One violation may cause others until the mailbox is reopened."""
 
+_OF_ONE_USER = frozenset(
+    (
+        *("expunge-not-asked", "fetch-without-data", "message-not-arrived", "moved-still-there", "flags-lost"),
+        "uidvalidity-changed",
+    )
+)
+"""The rules that another user of a shared mailbox may seem to break."""
+
 SessionCheck = Callable[[bytes | Response], None]
 """Takes each command that a connection sends, and each response, in order."""
 
@@ -307,7 +316,9 @@ class UserCheck:
                 continue
             wrong = rule.wrong(session, view, event)
             if wrong is not None:
-                mailbox = view.mailbox if view else self.known.mailbox(sent.target if sent else b"")
+                mailbox = view.mailbox if rule.opened and view else self.known.mailbox(sent.target if sent else b"")
+                if mailbox.shared and rule.name in _OF_ONE_USER:
+                    continue
                 after = view.broken if view is not None and rule.name in _BY_NUMBERS else ""
                 if view is not None and rule.name in _BY_NUMBERS:
                     view.broken = after or rule.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadsim.model.mail_program import driver_name
 from loadsim.model.ports import ALL_TASKS, Account, Observer, Services, Session
-from loadsim.model.terms import RECEIPT_TASKS
+from loadsim.model.terms import PUBLIC_TASKS, RECEIPT_TASKS
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.mapi.address_book import AddressBook
 from loadsim.protocols.mapi.log_on import check_library
@@ -18,7 +18,7 @@ class MapiDriver:
     """Composes each user's session (`ports.Driver`). Users share the address book's entries once resolved."""
 
     needs = ("mapi",)
-    supported_tasks = ALL_TASKS.difference(RECEIPT_TASKS)
+    supported_tasks = ALL_TASKS.difference(RECEIPT_TASKS, PUBLIC_TASKS)
 
     def __init__(self, services: Services) -> None:
         """Raises `ConfigError` if a TLS file cannot be read, or a package or the endpoint is missing."""

@@ -17,7 +17,7 @@ from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown
 from loadsim.findings.catalogue import Code
 from loadsim.findings.formats import duration
 from loadsim.model.ports import ALL_TASKS
-from loadsim.model.terms import ASSISTANT_TASKS, RECEIPT_TASKS
+from loadsim.model.terms import ASSISTANT_TASKS, PUBLIC_TASKS, RECEIPT_TASKS
 from loadsim.report.answer import describe_answer
 from loadsim.report.markdown import to_markdown
 from loadsim.report.text import LEAST_WIDTH
@@ -53,7 +53,17 @@ def test_lines_fit_and_no_word_is_lost(two_clients: Summary, width: int) -> None
 
 def test_an_answer_fits_on_one_screen(tmp_path: Path) -> None:
     """All tasks of a canonical run, and the notes on its score; four lines for where the rest is."""
-    others = {"FIRST SYNC", "COPY", "EVICT", "RESOLVE", "SEARCH", "DELETE UNREAD", *RECEIPT_TASKS, *ASSISTANT_TASKS}
+    others = {
+        "FIRST SYNC",
+        "COPY",
+        "EVICT",
+        "RESOLVE",
+        "SEARCH",
+        "DELETE UNREAD",
+        *RECEIPT_TASKS,
+        *PUBLIC_TASKS,
+        *ASSISTANT_TASKS,
+    }
     names = [task for task in ALL_TASKS if task not in others]
     tasks = [done(name, at, 5) for at, name in enumerate(names * 20)]
     log = sample_log(tmp_path / "a.tlog", tasks, header={"criteria": {"score_ms": {"below": 1000}}, "limits": {}})

@@ -21,9 +21,10 @@ from loadsim.model.provisioning_ports import Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import clean_mailbox
 from loadsim.provisioning.holder import Holder
-from loadsim.provisioning.initialise import StoredState, initialise, restore_mailbox
+from loadsim.provisioning.initialise import initialise, restore_mailbox
 from loadsim.provisioning.manifest import Body, Manifest
 from loadsim.provisioning.sessions import accounts_on_server
+from loadsim.provisioning.start_state import StoredState
 from loadsim.scenario.scenario import load_scenario
 
 OWNER = Account(1, "user1", f"user1@{DOMAIN}", "secret-of-1")

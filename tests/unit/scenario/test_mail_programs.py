@@ -18,9 +18,9 @@ from loadsim.model.partition import all_users
 from loadsim.model.ports import DRAFTS
 from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.protocols.registry import check_protocols, open_assistants, open_companions, open_drivers
-from loadsim.provisioning.initialise import StoredState
 from loadsim.provisioning.preflight import too_few_ports
 from loadsim.provisioning.sessions import NullObserver
+from loadsim.provisioning.start_state import StoredState
 from loadsim.runs.log_header import run_header
 from loadsim.scenario.population import further_connections
 from loadsim.scenario.scenario import Scenario, load_scenario

@@ -20,7 +20,7 @@ from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import layout
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.protocols.in_memory_mail import parse_mail
-from loadsim.provisioning.initialise import StoredState, tag_of
+from loadsim.provisioning.start_state import StoredState, tag_of
 from loadsim.scenario.mailboxes import DEEPEST, LognormalSizes, SizeTable, deepest_first, folder_names, levels
 from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.scenario.workload import Workload, may_be_made
@@ -57,7 +57,7 @@ def test_each_key_is_in_the_digests_and_in_the_resolved_scenario(tmp_path: Path,
     [
         (
             "{inboxes: 3}",
-            "one of the keys inbox, deleted_items, folders, fan_out, messages_per_folder, sizes, age_days",
+            "one of the keys inbox, deleted_items, folders, fan_out, messages_per_folder, public, sizes, age_days",
         ),
         ("{folders: 20000}", "mailbox.folders: expected a whole number from 1 to 10000, found 20000"),
         ("{folders: 40, fan_out: 1}", "fan_out that gives at most 10 levels of folders, found 1"),

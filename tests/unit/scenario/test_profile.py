@@ -178,7 +178,15 @@ def test_the_tables_leave_nothing_out() -> None:
             return [leaf for key in value.__dataclass_fields__ for leaf in leaves(getattr(value, key), f"{path}.{key}")]
         return [path.removeprefix(".")]
 
-    later = ("name", "after_browsing", "search", "process_inbox.delete_unread", "receipts.returned")
+    later = (
+        "name",
+        "after_browsing",
+        "search",
+        "process_inbox.delete_unread",
+        "receipts.returned",
+        "post",
+        "browse_public",
+    )
     for edition, table in EDITIONS:
         named = {path for path, *_ in table}
         rows = leaves(load_profile(f"{edition}/heavy"), "")

@@ -20,7 +20,7 @@ from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import INITIAL, MessageTag, answer_id
 from loadsim.model.ports import ALL_TASKS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part, SearchKey
-from loadsim.model.terms import ASSISTANT_TASKS, RECEIPT_TASKS
+from loadsim.model.terms import ASSISTANT_TASKS, PUBLIC_TASKS, RECEIPT_TASKS
 from loadsim.protocols.in_memory import NO_FLAGS, InMemoryDriver, InMemoryMailbox
 from loadsim.scenario.profile import load_profile
 from loadsim.scenario.workload import PROCESS_INBOX, Workload
@@ -69,7 +69,13 @@ An attachment of browsed mail lies in another folder."""
 
 
 def test_the_table_names_every_task() -> None:
-    further = {*ASSISTANT_TASKS, *RECEIPT_TASKS, "FIRST SYNC", "RESOLVE"}  # of other programs and servers
+    further = {
+        *ASSISTANT_TASKS,
+        *RECEIPT_TASKS,
+        *PUBLIC_TASKS,
+        "FIRST SYNC",
+        "RESOLVE",
+    }  # of other programs and servers
     assert {*TABLE, *further} == set(TASKS) == ALL_TASKS
     assert all(task.name == name for name, task in TASKS.items())
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadsim.errors import ProtocolError, ServerRefused
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, OF_SERVER, SENT_ITEMS, FolderSettings
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, OF_SERVER, PUBLIC, SENT_ITEMS, FolderSettings
 from loadsim.protocols.imap.folder_names import FolderNames, names_of, read_names
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import ListEntry, Namespace, Namespaces, Response
@@ -58,6 +58,29 @@ def test_folders_and_server_names_are_mapped_both_ways(line: bytes, folder: str,
 def test_folders_of_other_users_are_ignored(line: bytes, name: str) -> None:
     """They are neither listed nor counted, and so never deleted."""
     assert named(line).folder(name) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "name"), [(CYRUS, "Board.News"), (CYRUS_ALT, "Shared Folders/Board/News"), (COURIER, "#shared.Board.News")]
+)
+def test_the_public_folder_is_below_the_first_shared_namespace(line: bytes, name: str) -> None:
+    """It has no other way back: it is no folder of a mailbox."""
+    names = named(line, FolderSettings(public="Board/News"))
+    assert names.on_server(PUBLIC) == name
+    assert names.folder(name) is None
+
+
+def test_without_a_shared_namespace_there_is_no_public_folder() -> None:
+    with pytest.raises(ServerRefused, match="no shared namespace"):
+        named(JAMES, FolderSettings(public="Board")).on_server(PUBLIC)
+
+
+def test_a_folder_of_that_name_is_another() -> None:
+    """A mailbox may have a folder that is named like the public one."""
+    names = named(CYRUS_ALT, FolderSettings(public="Board"))
+    own = names.folder(PUBLIC)
+    assert own is not None and own != PUBLIC
+    assert names.on_server(own) == PUBLIC
 
 
 def test_inbox_is_found_in_any_case() -> None:

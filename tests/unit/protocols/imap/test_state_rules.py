@@ -216,6 +216,17 @@ DOUBLE = [*OPEN, *LIST, "C: UID EXPUNGE 4", "S: * 3 EXPUNGE", "S: * 3 EXPUNGE", 
 """GreenMail 2.1 sends EXPUNGE twice for one message: the second is beyond the mailbox, or of another message."""
 
 
+OF_OTHERS = {"expunge-not-asked", "fetch-without-data", "message-not-arrived", "flags-lost", "uidvalidity-changed"}
+
+
+@pytest.mark.parametrize(("rule", "lines"), BROKEN)
+def test_others_may_change_the_public_folder(rule: str, lines: Sequence[str]) -> None:
+    """Only the server's own doing is a violation there."""
+    dialogue = Dialogue()
+    dialogue.known.shared = b'"Sent Items"' if any('SELECT "Sent' in line for line in lines) else b"INBOX"
+    assert dialogue.play(lines) == ([] if rule in {*OF_OTHERS, "moved-still-there"} else [rule])
+
+
 def test_a_violation_caused_by_another_is_not_reported() -> None:
     """Until the mailbox is opened again, by the session that has the wrong numbers."""
     played = Dialogue()
