@@ -43,19 +43,9 @@ _MAILBOX_COMMAND = re.compile(
 _MAILBOX_PIPES = ("dovecot", "cyrus", "maildrop", "procmail")
 
 _WITHOUT_FIGURE = (
-    *(
-        "bcc",
-        "breaking line",
-        "connect ",
-        "conversation with",
-        "delivery",
-        "disabling",
-        "discard:",
-        "dunno",
-        "enabling PIX",
-        "filter:",
-    ),
-    *("hold:", "host ", "ignore:", "info:", "lost connection", "milter", "postmaster non-delivery", "placed on hold"),
+    *("bcc", "breaking line", "connect ", "conversation with", "delivery", "disabling", "discard:", "dunno"),
+    *("enabling PIX", "filter:", "hold:", "host ", "ignore:", "info:", "lost connection", "milter"),
+    *("placed on hold", "postmaster non-delivery"),
     *("prepend", "redirect:", "reject_warning:", "released from hold", "replace:", "requeued", "resent-message-id="),
     *("sasl", "SASL", "sender delay", "sender delivery", "sender non-delivery", "status=deferred"),
     *("Server certificate", "Cannot start TLS", "skipped,", "strip:", "timeout", "TLS ", "warning:"),
