@@ -92,7 +92,7 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("server", "dovecot-postfix", "quickstart", "--imap-port", "0"), "a whole number from 1 to 65535, found '0'"),
         (
             ("run", "quickest"),
-            "scenario: expected one of dovecot-postfix, mapi-quickstart, medium, mixed, quickstart, storm, or the path",
+            "scenario: expected one of dovecot-postfix, mapi-quickstart, medium, mixed, quickstart, storm, today, or",
         ),
         (("run", "none.yaml"), "none.yaml: expected a file that can be read, found: No such file or directory"),
         (("plan", "quickstart", "--set", "topology.0.users=0"), "topology.0.users: expected a whole number of at"),
