@@ -9,7 +9,7 @@
 # would be removed, anything else a failure of apt.
 set -eu
 
-packages=${*:-"dovecot-imapd dovecot-lmtpd postfix slapd ldap-utils openssl gcc libc6-dev"}
+packages=${*:-"dovecot-imapd dovecot-lmtpd dovecot-pop3d postfix slapd ldap-utils openssl gcc libc6-dev"}
 policy=/usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 

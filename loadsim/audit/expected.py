@@ -101,7 +101,7 @@ class ExpectedMail:
         self.user = user
         self.messages: dict[str, Expected] = {}
         self.knows_start = start is not None
-        self._left = INBOX  # the folder from which the next event takes a copy
+        self._left: str | None = None  # the folder from which the next event takes a copy; None for the Inbox, if any
         self.schedules: set[str] = set()  # after a failed change of the calendar, which has at least one of them
         for message, folder, seen in start or ():
             flags = SEEN if seen else NONE
@@ -113,7 +113,7 @@ class ExpectedMail:
             self._apply(*event)
 
     def _apply(self, event: str, message: str, folder: str, sender: int) -> None:
-        left, self._left = self._left, INBOX
+        left, self._left = self._left, None
         if event == "unsure" and folder == CALENDAR:
             self.schedules |= {message, *self.in_calendar}
             return
@@ -132,7 +132,7 @@ class ExpectedMail:
             case "left":
                 self._left = folder
             case "moved" | "deleted":
-                flags = of.take(left)
+                flags = of.take(left or INBOX)
                 of.copies.append((folder, flags))
             case "copied":
                 of.copies.append((folder, common([flags for _, flags in of.copies])))
@@ -149,7 +149,7 @@ class ExpectedMail:
                 of.take(folder)
                 of.expunged += (folder,)
             case "unsure":
-                if left != INBOX:
+                if left is not None:
                     of.take(left)
                 of.places |= {folder}
             case _:

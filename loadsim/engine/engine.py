@@ -519,7 +519,7 @@ class Engine:
                 "sessions_restored": self.counts.sessions_restored,
                 "unannounced": self.counts.unannounced,
                 "foreign": sum([len(user.mail.inbox.foreign) for user in self.users if user.mail.stored.is_known]),
-                "flags_not_kept": sorted(set[str]().union(*(user.mail.stored.not_kept for user in self.users))),
+                "flags_not_kept": sorted({flag for user in self.users for flag in user.mail.flags_not_kept}),
                 "silent_activities": self.counts.silent_activities,
             }
         )

@@ -329,6 +329,9 @@ class Session:
     With `poll_s`, the mailbox has a session for each view, and none in between: the user ends a view with
     `Mailbox.log_off`, and looks for new mail with `Mailbox.watch` every `poll_s`. If it is None, the session lasts
     until log-off, and the driver watches for mail. `copied` is the mailbox, too, if the driver supports a first sync.
+
+    A `maildrop` (RFC 1939) is an Inbox alone, without flags, of which a session is a snapshot. There, a view lasts for
+    as long as a task is due, and `Mailbox.expunge` ends the session, as the server removes messages at its end.
     """
 
     mailbox: Mailbox
@@ -336,6 +339,7 @@ class Session:
     calendar: Calendar
     poll_s: float | None = None
     copied: CopiedMailbox | None = None
+    maildrop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,6 +453,7 @@ class Services:
     program: MailProgram = OUTLOOK_LIKE
     companions: tuple[MailProgram, ...] = ()
     mapi: Endpoint | None = None
+    pop3: Endpoint | None = None
     ldap: Endpoint | None = None
     state_checks: StateChecks | None = None
     outside: Endpoint | None = None
@@ -456,7 +461,7 @@ class Services:
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints by service, in the order of `SERVICES`."""
-        return stated_endpoints(self.imap, self.smtp, self.mapi, self.ldap, self.outside)
+        return stated_endpoints(self.imap, self.smtp, self.mapi, self.pop3, self.ldap, self.outside)
 
     def endpoint(self, service: str) -> Endpoint:
         """Return the endpoint of a service, one of `SERVICES`. Raises `ConfigError` if it is not stated."""
@@ -524,6 +529,11 @@ ALL_TASKS = frozenset(
     )
 )
 """The names of all tasks; a driver may support only some."""
+
+MAILDROP_TASKS = ALL_TASKS - {
+    *("FIRST SYNC", "SAVE SENT", "MOVE", "COPY", "BROWSE", "SEARCH", "SCHEDULE", *ASSISTANT_TASKS)
+}
+"""The tasks that need an Inbox only, without flags or a search."""
 
 
 class Probe(Protocol):

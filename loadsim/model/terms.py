@@ -53,12 +53,12 @@ ASSISTANT_TASKS = ("ASSISTANT SEARCH", "ASSISTANT READ", "ASSISTANT DRAFT", "ASS
 SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", RETURN_RECEIPT, "ASSISTANT SEND", INJECT))
 """Tasks that submit mail."""
 
-LDAP = "ldap"
+POP3, LDAP = "pop3", "ldap"
 
-SERVICES = ("imap", "smtp", "mapi", LDAP, "outside")
+SERVICES = ("imap", "smtp", "mapi", POP3, LDAP, "outside")
 """The mail-server services, by their keys in `server`; drivers may need any but the last two."""
 
-PROTOCOLS = ("IMAP", "SMTP", "MAPI", "LDAP", "LMTP")
+PROTOCOLS = ("IMAP", "SMTP", "MAPI", "POP3", "LDAP", "LMTP")
 """The protocols, with which commands' names begin."""
 
 MOST_USERS = 10_000_000

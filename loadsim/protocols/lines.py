@@ -24,7 +24,7 @@ MOST_TRACED_LINES = 20_000
 """The most lines written of one conversation: about 3 MB, a Heavy user's day."""
 
 _LITERAL = re.compile(rb"\{(\d+)\+?\}\r\n")
-_LOG_ON = re.compile(rb"\A(\S+ LOGIN|\S+ AUTHENTICATE \S+|AUTH \S+) .*", re.DOTALL)
+_LOG_ON = re.compile(rb"\A(\S+ LOGIN|\S+ AUTHENTICATE \S+|AUTH \S+|PASS) .*", re.DOTALL)
 _WITHOUT_TEXT = re.compile(rb"\* \d+ (?:FETCH\b|(?:EXISTS|EXPUNGE|RECENT)\Z)", re.IGNORECASE)
 _CHALLENGE = re.compile(rb"\A(\+|334) [A-Za-z0-9+/]{12,}={0,2}")
 _FETCHED = re.compile(rb"\* *\d+ *FETCH\b", re.IGNORECASE)

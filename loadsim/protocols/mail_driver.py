@@ -1,4 +1,4 @@
-"""The driver for mailboxes over IMAP, with the scenario's submission, and a calendar kept in a folder."""
+"""The driver for mailboxes over IMAP or POP3, with the scenario's submission, and a calendar kept in a folder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from typing import cast
 
 from loadsim.model.mail_program import PER_VIEW, driver_name
-from loadsim.model.ports import ALL_TASKS, Account, CopiedMailbox, Endpoint, Observer, Services, Session, Submission
+from loadsim.model.ports import (
+    ALL_TASKS,
+    MAILDROP_TASKS,
+    Account,
+    CopiedMailbox,
+    Endpoint,
+    Mailbox,
+    Observer,
+    Services,
+    Session,
+    Submission,
+)
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.protocols.tls import TlsContexts
@@ -31,37 +43,37 @@ class OutsideSubmission:
 class MailDriver:
     """Composes each user's session (`ports.Driver`). Users share TLS contexts unless each has a certificate."""
 
-    supported_tasks = ALL_TASKS
-
     def __init__(
         self,
         name: str,
         services: Services,
-        mailbox: Callable[[ssl.SSLContext | None, Account, Observer], CopiedMailbox],
+        mailbox: Callable[[ssl.SSLContext | None, Account, Observer], Mailbox],
         takes_programs: bool = False,
+        maildrop: bool = False,
     ) -> None:
         """`mailbox` makes a user's mailbox. Raises `ConfigError` if a TLS file cannot be read.
 
         With `takes_programs`, mailboxes behave like `services.program`. If it has a session per view, they log on and
-        off as `Session` describes.
+        off as `Session` describes. With `maildrop`, they are POP3's; otherwise, programs may copy them.
         """
         self.takes_programs = takes_programs
         self.name = driver_name(name, services.program, services.companions)
         self._services = services
-        self._mailbox = mailbox
+        self._mailbox, self._maildrop = mailbox, maildrop
+        self.supported_tasks = MAILDROP_TASKS if maildrop else ALL_TASKS
         self._smtp = services.endpoint("smtp")
-        self._imap_tls = TlsContexts(services.endpoint("imap"))
+        self._mailbox_tls = TlsContexts(services.endpoint("pop3" if maildrop else "imap"))
         self._smtp_tls = TlsContexts(self._smtp)
 
     def session(self, account: Account, observer: Observer) -> Session:
         """Return a new session for one user, not connected yet."""
         services = self._services
-        mailbox = self._mailbox(self._imap_tls.of(account), account, observer)
+        mailbox = self._mailbox(self._mailbox_tls.of(account), account, observer)
         limit_s, way = services.command_limit_s, services.submission
         sending = SmtpSubmission(self._smtp, account, observer, limit_s, self._smtp_tls.of(account), way)
         poll_s = services.program.poll_s if services.program.session == PER_VIEW else None
-        copied = mailbox if self.takes_programs else None
-        return Session(mailbox, sending, MailboxCalendar(mailbox), poll_s, copied)
+        copied = cast(CopiedMailbox, mailbox) if self.takes_programs and not self._maildrop else None
+        return Session(mailbox, sending, MailboxCalendar(mailbox), poll_s, copied, self._maildrop)
 
     def outside(self, account: Account, observer: Observer) -> Submission:
         return self._outside.outside(account, observer)

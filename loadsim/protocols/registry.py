@@ -8,10 +8,10 @@ from typing import Any, cast
 from loadsim.documents.schema import with_nearest
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
-from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
+from loadsim.model.mail_program import OUTLOOK_LIKE, PER_VIEW, program_names
 from loadsim.model.plugin_reports import CheckedDriver
 from loadsim.model.ports import Driver, DriverOfSenders, OpenDirectory, Services
-from loadsim.model.terms import SERVICES
+from loadsim.model.terms import POP3, SERVICES
 from loadsim.plugins import names, plugin, plugins
 from loadsim.protocols.ldap.directory import LdapDirectories
 from loadsim.scenario.scenario import Scenario
@@ -24,10 +24,12 @@ IN_THE_ENGINE = "fake"
 ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib", "mapi")
 """The built-in drivers that support only the default mail program."""
 
+EMBEDDED_SERVICES = ("imap", "smtp", "mapi")
+
 USUAL_NEEDS = ("imap", "smtp")
 """The services that a driver needs unless its entry point has a `needs` attribute."""
 
-TOGETHER = (frozenset(USUAL_NEEDS), frozenset({"mapi"}))
+TOGETHER = (frozenset((*USUAL_NEEDS, POP3)), frozenset({"mapi"}))
 """The services that one run may combine: users over MAPI do not recognise mail prepared over IMAP."""
 
 
@@ -116,7 +118,12 @@ def check_protocols(scenario: Scenario) -> None:
             )
         if group.programs != (OUTLOOK_LIKE,) and group.protocol in ONE_PROGRAM:
             raise _without_programs(scenario, index)
-        stated = scenario.server.endpoints if isinstance(scenario.server, Server) else SERVICES
+        if group.protocol == POP3 and (group.companions or group.program.session != PER_VIEW):
+            raise ConfigError(
+                f"{scenario.name}: topology[{index}].program: expected one program with a session per view, such as"
+                f" pop3, for the driver {POP3}, found {program_names(group.programs)}"
+            )
+        stated = scenario.server.endpoints if isinstance(scenario.server, Server) else EMBEDDED_SERVICES
         for service in _needs(group.protocol):
             if service not in stated:
                 raise ConfigError(

@@ -41,7 +41,7 @@ from loadsim.scenario.workload import Workload
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
     """Connect, secure and authenticate at each submission service as the first of these users (None: all users).
 
-    In an address book, the user's own address is looked up. Raises `ConfigError`.
+    The user logs on to POP3, too, and is looked up in an address book. Raises `ConfigError`.
     """
     by_service = {"smtp": "imap", "mapi": "mapi"}
     for account in accounts_on_server(workload.scenario, users)[:1]:
@@ -51,6 +51,13 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
                 await submission.check()
             except TaskFailed as failure:
                 raise no_access(service, services, account, failure) from None
+        if services.pop3 is not None:
+            mailbox = open_driver("pop3", services).session(account, NullObserver()).mailbox
+            try:
+                await mailbox.log_on()
+                await mailbox.log_off()
+            except TaskFailed as failure:
+                raise no_access("pop3", services, account, failure) from None
         if open_book := open_directory(services):
             await _check_directory(open_book(account, NullObserver()), account)
 

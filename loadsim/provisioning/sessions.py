@@ -40,7 +40,7 @@ HOPELESS = 32
 """After this many failures in a row, no more accounts are tried: on a silent server, each would use up its limit."""
 
 
-_LIMIT_CODES = ("[LIMIT]", "[INUSE]", "[UNAVAILABLE]")
+_LIMIT_CODES = ("[LIMIT]", "[INUSE]", "[UNAVAILABLE]", "[IN-USE]", "[LOGIN-DELAY]")
 _LIMIT_TEXT = re.compile(r"too many|maximum|\blimit|concurren|try again|busy", re.IGNORECASE)
 
 
@@ -204,11 +204,13 @@ def about_limit(failure: TaskFailed) -> bool:
     )
 
 
-_ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH before STARTTLS")
+_ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH before STARTTLS", "ERR STLS")
 """Kinds of failure if a port does not use TLS as the scenario says."""
 
 
-_ABOUT_PASSWORD = re.compile(r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d AUTH$|401 ")
+_ABOUT_PASSWORD = re.compile(
+    r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d AUTH$|401 |ERR (?:\[AUTH\] )?(?:AUTH|PASS)$"
+)
 """Kinds of failure after a wrong password."""
 
 

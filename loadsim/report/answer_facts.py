@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.findings.formats import count, duration, length, percent, shown
 from loadsim.model.figures import DriverFigures, FailureCount, Figures, MachineHealth, Outside, Recovery, Throughput
-from loadsim.model.terms import LOGON
+from loadsim.model.terms import LOGON, POP3
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.resources import NOT_SAMPLED, resource_facts
 from loadsim.timinglog.header_words import shape_words
@@ -143,6 +143,8 @@ def _delivery(figures: Figures, ended_early: bool) -> str:
         f"50th {duration(mail.took.p50_ms)}, 95th {duration(mail.took.p95_ms)}"
         + (f", {mail.found:,} found by polling" if mail.found else ""),
     ]
+    if any(name.partition("/")[0] == POP3 for name in figures.by_protocol):
+        parts.append("over POP3, seen at the next log-on only")
     if beyond:
         parts.append(f"also undelivered at the end: {beyond:,} accepted outside the window")
     if ended_early and mail.undelivered_at_end:

@@ -42,6 +42,9 @@ SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
 LMTP_PORT = 24
 """IANA's port of private mail systems, and Dovecot's example; RFC 2033 section 5 rules out SMTP's."""
 
+POP3_PORTS = {"none": 110, "starttls": 110, "implicit": 995}
+"""RFC 1939 section 3 and RFC 8314 section 3.2."""
+
 HTTP_PORTS = {"http": 80, "https": 443}
 
 LDAP_PORTS = {"ldap": 389, "ldaps": 636}
@@ -188,6 +191,32 @@ class _Outside:
         _check_tls(self)
 
 
+@strict
+@dataclass(frozen=True, slots=True)
+class _Pop3:
+    host: Text
+    """As for IMAP."""
+    port: Port | None = None
+    """Port. Default: 110, or 995 with `implicit`."""
+    tls: Tls = "none"
+    """As for IMAP."""
+    ca_file: Text | None = None
+    """As for IMAP."""
+    auth: ImapMethods = ()
+    """As for IMAP, with USER and PASS as `login-command`."""
+    tls_server_name: Text | None = None
+    """As for IMAP. Default: host."""
+    tls_verify: Verification = True
+    """As for IMAP."""
+    client_certificate: Pattern | None = None
+    """As for IMAP."""
+    client_key: Pattern | None = None
+    """As for IMAP. Default: in the certificate's file."""
+
+    def __post_init__(self) -> None:
+        _check_tls(self)
+
+
 def _url(value: object) -> SplitResult:
     """Read scheme, host, port, path and query. No error shows the value, which may contain a password."""
     expected = f"scheme, host, port, path and query, such as https://mail.example.com{MAPI_PATH}"
@@ -279,7 +308,7 @@ class _Ldap:
         return "implicit" if self.url.scheme == "ldaps" else "none"
 
 
-def _check_tls(section: _Imap | _Smtp | _Outside | _Mapi | _Ldap) -> None:
+def _check_tls(section: _Imap | _Smtp | _Pop3 | _Outside | _Mapi | _Ldap) -> None:
     """Reject settings that have no meaning without TLS, and a key without a certificate."""
     certificate, key_file = (getattr(section, key, None) for key in ("client_certificate", "client_key"))
     meant = {
@@ -310,7 +339,7 @@ Outside senders have no certificates.
 """
 
 
-def _common(service: _Imap | _Smtp | _Outside | _Mapi | _Ldap | Endpoint) -> dict[str, Any]:
+def _common(service: _Imap | _Smtp | _Pop3 | _Outside | _Mapi | _Ldap | Endpoint) -> dict[str, Any]:
     return {key: getattr(service, key, None) for key in _COMMON}
 
 
@@ -340,6 +369,10 @@ def _outside(section: _Outside) -> Endpoint:
     return Endpoint(port=port, connection=section.connection, auth=False, lmtp=lmtp, **_common(section))
 
 
+def _pop3(section: _Pop3) -> Endpoint:
+    return Endpoint(port=section.port or POP3_PORTS[section.tls], methods=section.auth, **_common(section))
+
+
 def _mapi(section: _Mapi) -> Endpoint:
     url = section.url
     port = url.port or HTTP_PORTS[url.scheme]
@@ -366,6 +399,8 @@ class Server:
     """SMTP service, for submission."""
     mapi: Annotated[Endpoint, ReadAs(_Mapi, _mapi)] | None = None
     """MAPI over HTTP, in place of IMAP and SMTP."""
+    pop3: Annotated[Endpoint, ReadAs(_Pop3, _pop3)] | None = None
+    """POP3, for users of the driver `pop3`; IMAP then prepares their mailboxes."""
     ldap: Annotated[Endpoint, ReadAs(_Ldap, _ldap)] | None = None
     """Address book, in which users without MAPI find the recipients of new and forwarded messages."""
     outside: Annotated[Endpoint, ReadAs(_Outside, _outside)] | None = None
@@ -380,7 +415,7 @@ class Server:
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints, by service."""
-        return stated_endpoints(self.imap, self.smtp, self.mapi, self.ldap, self.outside)
+        return stated_endpoints(self.imap, self.smtp, self.mapi, self.pop3, self.ldap, self.outside)
 
     @property
     def log_on(self) -> str | None:
@@ -495,12 +530,11 @@ def _endpoint_document(service: str, endpoint: Endpoint) -> dict[str, Any]:
         protocol = "lmtp" if endpoint.lmtp else "smtp"
         return {**stated, "port": endpoint.port, "protocol": protocol, "connection": endpoint.connection}
     own: dict[str, Any] = {"auth": list(endpoint.methods) or endpoint.auth, "connection": endpoint.connection}
+    if service != "smtp":
+        own = {"auth": list(endpoint.methods) or AUTO}
     if service == "imap":
-        own = {
-            "auth": list(endpoint.methods) or AUTO,
-            "preparation_connections": endpoint.preparation_connections,
-            "ignore_capabilities": sorted(endpoint.ignored),
-        }
+        own["preparation_connections"] = endpoint.preparation_connections
+        own["ignore_capabilities"] = sorted(endpoint.ignored)
     return {"host": endpoint.host, "port": endpoint.port, **common, **own}
 
 

@@ -1,4 +1,4 @@
-"""A private Dovecot (IMAP, LMTP) and Postfix (SMTP): the reference server, from Debian's packages.
+"""A private Dovecot (IMAP, LMTP, POP3) and Postfix (SMTP): the reference server, from Debian's packages.
 
 It shares only its programs with an installed mail system: all its files are in a separate directory. Both masters are
 our children, each in its own session, which sets its processes apart from other mail servers'.
@@ -27,6 +27,7 @@ from loadsim.servers.private import (
     PrivateServer,
     check_address,
     check_programs,
+    free_port,
     on_free_ports,
     prepare_directories,
     start_masters,
@@ -37,6 +38,9 @@ from loadsim.servers.running import check_population
 DOVECOT = "/usr/sbin/dovecot"
 PROGRAMS = {"dovecot-imapd": "/usr/lib/dovecot/imap", "dovecot-lmtpd": "/usr/lib/dovecot/lmtp", "postfix": PROGRAM}
 """Debian packages, each with a program that it installs."""
+
+POP3_PROGRAM = Path("/usr/lib/dovecot/pop3")
+"""Of the package dovecot-pop3d; without it, there is no POP3."""
 
 INOTIFY = Path("/proc/sys/fs/inotify")
 
@@ -97,7 +101,8 @@ def start_dovecot_postfix(
     ca_file = None if tls == "none" else str(layout.ca_file)
 
     def start(imap_port: int, smtp_port: int) -> DovecotPostfix:
-        conf = dovecot_conf(dialect, layout, address, imap_port, sessions, tls, public_folder)
+        pop3_port = free_port(address) if POP3_PROGRAM.exists() else 0
+        conf = dovecot_conf(dialect, layout, address, imap_port, sessions, tls, public_folder, pop3_port)
         write_table(layout.dovecot_conf, conf, PUBLIC)
         postfix.configure(
             population,
@@ -111,7 +116,8 @@ def start_dovecot_postfix(
         )
 
         masters = _start_both(layout, postfix, address, (imap_port, smtp_port), tls)
-        services = Services(Endpoint(address, imap_port, tls, ca_file), Endpoint(address, smtp_port, tls, ca_file))
+        imap, smtp, pop3 = (Endpoint(address, port, tls, ca_file) for port in (imap_port, smtp_port, pop3_port))
+        services = Services(imap, smtp, pop3=pop3 if pop3_port else None)
         return DovecotPostfix(layout, postfix, services, masters, notes)
 
     return on_free_ports(address, imap_port, smtp_port, start)

@@ -84,7 +84,7 @@ DIALECTS = {
 
 _CONF = """\
 {dialect.version}
-protocols = imap lmtp
+protocols = imap lmtp{pop3}
 listen = {address}
 hostname = localhost
 base_dir = {layout.dovecot_run}
@@ -139,7 +139,7 @@ service imap {{
   process_limit = {most}
   vsz_limit = 1G
 }}
-service lmtp {{
+{pop3_services}service lmtp {{
   client_limit = 1
   process_limit = {deliveries}
   unix_listener {layout.lmtp_socket.name} {{
@@ -168,6 +168,27 @@ service auth-worker {{
 """
 
 
+_POP3 = """\
+service pop3-login {{
+  {dialect.unlimited_requests}
+  process_limit = 4
+  client_limit = {most}
+  {dialect.unlimited_memory}
+  inet_listener pop3 {{
+    port = {clear}
+  }}
+  inet_listener pop3s {{
+    port = {encrypted}
+    ssl = yes
+  }}
+}}
+service pop3 {{
+  client_limit = 1
+  process_limit = {most}
+}}
+"""
+
+
 _SHARED = """\
 namespace public {{
   type = public
@@ -190,8 +211,11 @@ def dovecot_conf(
     sessions: int,
     tls: str,
     public_folder: str | None = None,
+    pop3_port: int = 0,
 ) -> str:
     """Return dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
+
+    With a `pop3_port`, POP3, too.
 
     Sessions do not share processes, so that one user's slow disk does not slow down the server for another. Limits
     allow for twice the `sessions`, as a lost session and its replacement may overlap. With a public folder, there is a
@@ -199,6 +223,8 @@ def dovecot_conf(
     """
     most = 2 * sessions + 100
     clear, encrypted = (0, imap_port) if tls == "implicit" else (imap_port, 0)
+    pop3_clear, pop3_encrypted = (0, pop3_port) if tls == "implicit" else (pop3_port, 0)
+    pop3 = _POP3.format(dialect=dialect, most=most, clear=pop3_clear, encrypted=pop3_encrypted)
     keys = f"{dialect.certificate.format(layout.tls / 'server.pem')}\n{dialect.key.format(layout.tls / 'server.key')}"
     shared = ""
     if public_folder is not None:
@@ -211,6 +237,8 @@ def dovecot_conf(
         imap_port=imap_port,
         clear=clear,
         encrypted=encrypted,
+        pop3=" pop3" if pop3_port else "",
+        pop3_services=pop3 if pop3_port else "",
         most=most,
         clients=4 * most + 1000,
         ssl="no" if tls == "none" else "yes",

@@ -77,7 +77,7 @@ class UserMail:
         self.profile = self.group.profile
         self._open(driver)
         self.directory = None if host.directory is None else host.directory(account, observer)
-        self.folders = host.workload.own_folders(account.number)
+        self.folders = () if self.maildrop else host.workload.own_folders(account.number)
         old_mail = host.workload.scenario.mailbox.inbox is not None
         tracks = self.profile.receipts.delivery > 0
         self.inbox = Inbox(self.run_id, host.workload.last_sender, self.profile.inbox_limit, old_mail, tracks)
@@ -97,7 +97,7 @@ class UserMail:
     def _open(self, driver: Driver) -> None:
         session = driver.session(self.account, self.observer)
         self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
-        self.poll_s, self.copied = session.poll_s, session.copied
+        self.poll_s, self.copied, self.maildrop = session.poll_s, session.copied, session.maildrop
 
     def of_assistant(self, call: str, driver: Driver, observer: TaskObserver) -> UserMail:
         """Return this mail as seen by the user's assistant, which has a session of its own."""
@@ -113,7 +113,14 @@ class UserMail:
     @property
     def _named(self) -> tuple[str, ...]:
         """The folders with special uses."""
+        if self.maildrop:
+            return ()
         return (SENT_ITEMS, DELETED_ITEMS, CALENDAR, *([DRAFTS] if self.group.writes_drafts else []))
+
+    @property
+    def flags_not_kept(self) -> Collection[Flag]:
+        """The flags that the server does not keep; a maildrop has none to keep."""
+        return () if self.maildrop else self.stored.not_kept
 
     def find_folders(self, names: Collection[str]) -> None:
         """Check the list of all folders at log-on. Raises `ServerRefused` if any folder of the start state is missing.

@@ -6,7 +6,8 @@ the generator's work, and does not count in any task's time. docs/reference/task
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +98,9 @@ async def log_on(user: UserMail, _: None) -> bool:
     await mail.log_on()
     folders = await mail.folders()
     headers = await (mail.arrived() if user.was_on else mail.headers(INBOX, newest))
+    if user.maildrop and not user.was_on:  # without flags, the program knows what it has fetched before
+        read = {header.ref: header for header in user.at_start(headers)}
+        headers = [read.get(header.ref, header) for header in headers]
     await user.take_in(headers, announced=None)
     await user.watch()
     user.find_folders(folders)
@@ -291,29 +295,47 @@ async def copy(user: UserMail, header: Header) -> None:
 
 
 async def delete(user: UserMail, header: Header) -> None:
-    await _move(user, "deleted", [header], DELETED_ITEMS)
+    await _delete(user, [header])
 
 
 async def evict(user: UserMail, headers: list[Header]) -> None:
-    await _move(user, "deleted", headers, DELETED_ITEMS)
+    await _delete(user, headers)
+
+
+async def _delete(user: UserMail, headers: list[Header]) -> None:
+    """Move messages to Deleted Items; in a maildrop, remove them."""
+    if not user.maildrop:
+        await _move(user, "deleted", headers, DELETED_ITEMS)
+        return
+    headers = list(map(user.inbox.known, headers))
+    with _leaving(user, headers, INBOX, expunges=True):
+        await user.mailbox.expunge([header.ref for header in headers])
+    for header in headers:
+        user.record_received("expunged", header, INBOX)
 
 
 async def _move(user: UserMail, event: str, headers: list[Header], folder: str) -> None:
-    """Move messages. If this fails, forget them in their old folder, since a retry would fail for all of them."""
     headers = list(map(user.inbox.known, headers))
-    user.inbox.gone(headers)
     user.stored.tries(headers, folder)
     left = user.stored.place(headers[0])
+    with _leaving(user, headers, left, folder):
+        await user.mailbox.move([header.ref for header in headers], folder)
+    user.record_stored(event, headers, folder, left)
+    await _back(user)
+
+
+@contextmanager
+def _leaving(user: UserMail, headers: list[Header], *folders: str, expunges: bool = False) -> Iterator[None]:
+    """If the block fails, forget messages in their old folder, since a retry would fail for all of them."""
+    user.inbox.gone(headers)
     try:
-        with user.must_be_whole(headers[0]), user.unless_sure(headers, left, folder):
-            await user.mailbox.move([header.ref for header in headers], folder)
+        with user.must_be_whole(headers[0]), user.unless_sure(headers, *folders, expunges=expunges):
+            yield
     except BaseException:
         user.inbox.may_stay(headers)
         raise
     finally:
         user.stored.leaves(headers)
-    user.record_stored(event, headers, folder, left)
-    await _back(user)
 
 
 async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
@@ -433,7 +455,7 @@ async def log_off(user: UserMail, _: None) -> None:
             user.find_folders(await mail.folders())
         except ServerRefused as failure:
             lack = failure
-    empties = user.profile.empty_deleted_items_on_log_off
+    empties = user.profile.empty_deleted_items_on_log_off and not user.maildrop
     looks: dict[str, int | None] = dict.fromkeys(user.stored.unlooked, SCREENFUL)
     if empties:
         looks.pop(DELETED_ITEMS, None)

@@ -222,7 +222,7 @@ class User:
                 await (self._look() if self._sync_due_ns is None else self._sync(mail_due_ns))
             elif self.mail.inbox.reports:
                 await self._perform(self.recorder.free_ns, Step(tasks.TRACK, self.mail.inbox.reports.pop(0)))
-            elif self._in_view:
+            elif self._in_view and not (self.mail.maildrop and next_ns is not None and next_ns <= now_ns):
                 await self._end_view()
             elif next_ns is not None and next_ns <= now_ns:
                 looks_first = self._poll_ns is not None and not self._looked and self._pending.opens_inbox

@@ -1,6 +1,6 @@
 """Targets without I/O: what servers send, and what an e-mail holds."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -12,6 +12,8 @@ from loadsim.protocols.imap.reading import has_tag_section, header_of, origin_of
 from loadsim.protocols.imap.responses import Condition, Fetched, Search, Tagged
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.ldap import messages as ldap
+from loadsim.protocols.pop3.log_on import numbered_lines
+from loadsim.protocols.pop3.wire import CHALLENGE, ERROR, OK, Pop3Response, Pop3Wire
 from loadsim.protocols.smtp.wire import SmtpWire
 
 from .mutate import mutated
@@ -191,7 +193,50 @@ def _ldap(data: bytes) -> None:
                 read(message.content)
 
 
+POP3_RESPONSES = (
+    b"+OK ready\r\n",
+    b"-ERR [IN-USE] locked\r\n",
+    b"+OK\r\n1 one\r\n2 two\r\n.\r\n",
+    b"+OK 120 octets\r\nSubject: x\r\n\r\n..\r\n...dots\r\nend\r\n.\r\n",
+)
+POP3_WORDS = (
+    b".\r\n",
+    b"\r\n.\r\n",
+    b"\r\n..",
+    b"\r\n.\r",
+    b"+OK",
+    b"-ERR ",
+    b"+ ",
+    b"\n",
+    b"1 ",
+    b"99999999999 x\r\n",
+)
+
+
+def _pop3(data: bytes) -> None:
+    """Take one response with lines, whole and in pieces, and read it as a list."""
+
+    def feed() -> Callable[[bytes], Iterable[Pop3Response]]:
+        wire = Pop3Wire()
+        wire.expect(1 << 16)
+
+        def take(piece: bytes) -> Iterator[Pop3Response]:
+            if response := wire.feed(piece):
+                yield response
+            if wire.surplus_bytes:
+                raise ProtocolError("unasked response")
+
+        return take
+
+    for response in whole_and_cut(feed, data):
+        if not isinstance(response, TaskFailed):
+            assert response.status in (OK, ERROR, CHALLENGE) and len(response.lines) < len(data)
+            with suppress(ProtocolError):
+                assert all(number > 0 and word for number, word in numbered_lines(response.lines, "UIDL").items())
+
+
 TARGETS = (
+    Target("pop3", mutated(POP3_RESPONSES, POP3_WORDS), _pop3, (ProtocolError,)),
     Target("ldap", mutated(LDAP_RESPONSES, LDAP_WORDS), _ldap, (ProtocolError,)),
     Target("imap-wire", mutated(LINES + FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
     Target("imap-fetch", mutated(FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),

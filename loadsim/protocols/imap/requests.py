@@ -10,7 +10,7 @@ from sys import intern
 
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
 from loadsim.model.message_tag import HEADER, MessageTag, vouched
-from loadsim.model.ports import Header, flags_among
+from loadsim.model.ports import Flag, Header, flags_among
 from loadsim.protocols.imap.reading import LONGEST_TEXT_BYTES, MOST_ADDRESSES, TAG_ITEM, header_of, text_of
 from loadsim.protocols.imap.responses import Fetched
 
@@ -73,21 +73,25 @@ DEFAULT_REQUESTS = requests_of(OUTLOOK_LIKE)
 
 
 def header_of_fields(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
-    """Return a message's header from its header fields; None for a response with other data, such as a changed flag.
-
-    A tag that was copied from another message, or belongs to another domain, is left out.
-    """
+    """Return a message's header from its header fields; None for a response with other data, such as a changed flag."""
     section = next((data for name, data in fetched.sections.items() if name.startswith("HEADER.FIELDS")), None)
     if section is None:
         return None
+    return header_in(section, ref, domain, fetched.size_bytes or 0, flags_among(fetched.flags))
+
+
+def header_in(
+    section: bytes, ref: Hashable, domain: str, size_bytes: int, flags: frozenset[Flag] = frozenset()
+) -> Header:
+    """Return the header in these fields, without a tag copied from another message, or of another domain."""
     fields = fields_of(section)
     tag = _tag_among(fields)
     sender = next(iter(addresses_of(fields.get("from", b""))), "")
     message_id = text_of(fields.get("message-id"))
     return Header(
         ref=ref,
-        flags=flags_among(fetched.flags),
-        size_bytes=fetched.size_bytes or 0,
+        flags=flags,
+        size_bytes=size_bytes,
         sender=sender,
         to=addresses_of(fields.get("to", b"")),
         subject=text_of(fields.get("subject")),

@@ -27,7 +27,7 @@ _USUAL = frozenset(("plain", "login", LOGIN_COMMAND))
 """The usual methods, which errors do not name."""
 
 
-_DENIED = re.compile(r"(NO|BAD) (\[(AUTHENTICATIONFAILED|other)\] )?AUTHENTICATE|5(04|34|35) AUTH")
+_DENIED = re.compile(r"(NO|BAD) (\[(AUTHENTICATIONFAILED|other)\] )?AUTHENTICATE|5(04|34|35) AUTH|ERR (\[AUTH\] )?AUTH")
 """Kinds of refusals that concern the method or its secret (RFC 5530, RFC 4954 section 4) rather than a limit."""
 
 
@@ -55,7 +55,7 @@ async def log_on_by(
     refusal: str,
     attempt: Callable[[str], Awaitable[None]],
 ) -> str:
-    """Log on to a service (IMAP or SMTP) with the method that `choice` picks, and return that method.
+    """Log on to a service (IMAP, SMTP or POP3) with the method that `choice` picks, and return that method.
 
     `attempt` logs on with a method. Raises `ServerRefused`, of the kind `refusal` if there is no method. If two were
     tried, the error names both.
@@ -102,7 +102,7 @@ async def _log_on_by(endpoint: Endpoint, account: Account, perform: Perform, met
         if method in _USUAL and not exchange.reason():
             raise
         # GNU imap4d, which offers SCRAM without secrets, refuses proofs without a code.
-        compared = refusal.kind.startswith(("NO [AUTHENTICATIONFAILED]", "535"))
+        compared = refusal.kind.startswith(("NO [AUTHENTICATIONFAILED]", "535", "ERR [AUTH]"))
         kind = _ProofRefused if isinstance(exchange, Scram) and exchange.stage and compared else ServerRefused
         raise kind(refusal.kind, f"({': '.join(filter(None, reasons))}) {refusal.line}") from None
     exchange.succeed()

@@ -281,6 +281,7 @@ def judged(events: Sequence[tuple[str, str, str]], found: Iterable[tuple[str, st
 KEPT = [("ia", INBOX, ""), ("ib", "Folder 01", "S")]
 N1 = [("accepted", "n1", "individual"), ("seen", "n1", INBOX), ("read", "n1", INBOX)]
 UNSURE_MOVE = [("unsure", "n1", INBOX), ("unsure", "n1", "Folder 02")]
+UNSURE_REMOVAL = [("left", "n1", INBOX), ("unsure", "n1", INBOX)]
 UNSURE_EXPUNGE = [("left", "n1", DELETED_ITEMS), ("unsure", "n1", DELETED_ITEMS)]
 
 
@@ -355,6 +356,12 @@ UNSURE_EXPUNGE = [("left", "n1", DELETED_ITEMS), ("unsure", "n1", DELETED_ITEMS)
         ([*N1, ("deleted", "n1", DELETED_ITEMS), *UNSURE_EXPUNGE], [*KEPT, ("n1", DELETED_ITEMS, "S")], []),
         ([*N1, ("unsure", "n1", INBOX), ("unsure", "n1", DELETED_ITEMS), ("expunged", "n1", DELETED_ITEMS)], KEPT, []),
         ([*N1, ("unsure", "n1", INBOX), ("unsure", "n1", DELETED_ITEMS), *UNSURE_EXPUNGE], KEPT, []),
+        # From the Inbox, too, as over POP3.
+        ([*N1, *UNSURE_REMOVAL], KEPT, []),
+        ([*N1, *UNSURE_REMOVAL], [*KEPT, ("n1", INBOX, "")], []),
+        ([*N1, *UNSURE_REMOVAL], [*KEPT, ("n1", "Folder 02", "")], [(Code.MAIL_UNEXPECTED, "n1", "Folder 02", "")]),
+        ([*N1, ("expunged", "n1", INBOX)], KEPT, []),
+        ([*N1, ("expunged", "n1", INBOX)], [*KEPT, ("n1", INBOX, "")], [(Code.MAIL_UNEXPECTED, "n1", INBOX, "")]),
         # A message whose sending has failed need not be there; one that was seen must be.
         ([("unsure", "n1", INBOX)], KEPT, []),
         ([("unsure", "n1", INBOX)], [*KEPT, ("n1", INBOX, "")], []),

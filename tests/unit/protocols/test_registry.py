@@ -147,5 +147,5 @@ def test_senders_submit_by_drivers_with_smtp(name: str, can: bool) -> None:
 
 
 def test_an_unknown_protocol_is_rejected_in_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"^protocol: expected one of .*fake.*imap.*, found pop3$"):
-        open_driver("pop3", NOWHERE)
+    with pytest.raises(ConfigError, match=r"^protocol: expected one of .*fake.*imap.*, found nntp$"):
+        open_driver("nntp", NOWHERE)

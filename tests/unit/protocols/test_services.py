@@ -105,6 +105,48 @@ def test_an_address_book_needs_users_without_mapi_and_their_passwords() -> None:
         scenario({"imap": IMAP, "smtp": SMTP, "ldap": ldap}, "imap", accounts=master)
 
 
+def test_a_pop3_section_survives_its_file() -> None:
+    stated = {"host": "localhost", "tls": "implicit", "auth": ["login-command", "plain"], "tls_verify": "insecure-none"}
+    found = scenario({"imap": IMAP, "smtp": SMTP, "pop3": stated}, "imap").server
+    assert isinstance(found, Server) and found.pop3 is not None
+    endpoint = found.pop3
+    assert (endpoint.host, endpoint.port, endpoint.tls) == ("localhost", 995, "implicit")
+    assert (endpoint.methods, endpoint.tls_verify) == (("login-command", "plain"), False)
+    assert scenario(server_document(found), "imap").server == found
+    usual = scenario({"imap": IMAP, "smtp": SMTP, "pop3": {"host": "::1"}}, "imap").server
+    assert isinstance(usual, Server) and usual.endpoints["pop3"].port == 110
+
+
+@pytest.mark.parametrize(
+    ("server", "keys", "said"),
+    [
+        ({"imap": IMAP, "smtp": SMTP}, {}, "server: expected pop3, which topology[0].protocol pop3 needs"),
+        ({"pop3": IMAP, "smtp": SMTP}, {}, "server: expected imap, which topology[0].protocol pop3 needs"),
+        ("embedded", {}, "server: expected pop3, which topology[0].protocol pop3 needs"),
+        (
+            {"imap": IMAP, "smtp": SMTP, "pop3": IMAP},
+            {"program": "thunderbird"},
+            "topology[0].program: expected one program with a session per view, such as pop3, for the driver pop3,"
+            " found thunderbird",
+        ),
+        ({"imap": IMAP, "smtp": SMTP, "pop3": IMAP}, {"program": ["pop3", "phone"]}, "found pop3+phone"),
+    ],
+)
+def test_pop3_needs_imap_and_a_program_with_short_sessions(server: Any, keys: dict[str, Any], said: str) -> None:
+    group = {"profile": "pop3/keep", "users": 2, "protocol": "pop3", "program": "pop3"} | keys
+    with pytest.raises(ConfigError) as refused:
+        check_protocols(scenario(server, topology=[group]))
+    assert said in str(refused.value)
+
+
+def test_one_run_may_have_users_by_imap_and_by_pop3() -> None:
+    group = {"profile": "pop3/keep", "users": 2, "protocol": "pop3", "program": "pop3"}
+    both = [group, {"profile": "loadsim-5.5/light", "users": 2}]
+    found = scenario({"imap": IMAP, "smtp": SMTP, "pop3": IMAP}, topology=both, lists={"count": 0})
+    check_protocols(found)
+    assert needed_services(found) == {"imap", "smtp", "pop3"}
+
+
 @pytest.mark.parametrize(
     ("url", "host", "port", "tls", "path"),
     [
