@@ -13,7 +13,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, write_table
 from loadsim.servers.master import POLL_S, START_LIMIT_S, Master
-from loadsim.servers.private import LOOPBACK, PrivateServer, on_free_ports, start_masters
+from loadsim.servers.private import LOOPBACK, PrivateServer, free_port, on_free_ports, start_masters
 from loadsim.servers.running import check_population
 from other_servers.java import find_programs, java_command, prepare_directory
 
@@ -70,12 +70,14 @@ def start_greenmail(
         # greenmail.hostname would also open its API, which needs no password, on port 8080.
         f"-Dgreenmail.imap.hostname={LOOPBACK}",
         f"-Dgreenmail.smtp.hostname={LOOPBACK}",
+        f"-Dgreenmail.pop3.hostname={LOOPBACK}",
     )
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
-        imap, smtp = Endpoint(LOOPBACK, imap_port), Endpoint(LOOPBACK, smtp_port)
+        imap, smtp, pop3 = (Endpoint(LOOPBACK, port) for port in (imap_port, smtp_port, free_port()))
         write_table(secret, users, SECRET)
-        ports = (f"-Dgreenmail.imap.port={imap_port}", f"-Dgreenmail.smtp.port={smtp_port}")
+        services = Services(imap, smtp, pop3=pop3)
+        ports = [f"-Dgreenmail.{name}.port={each.port}" for name, each in services.endpoints.items()]
         arguments = [*command, *ports, "-cp", found.class_path, MAIN]
 
         def await_ready(master: Master) -> None:
@@ -88,7 +90,7 @@ def start_greenmail(
         finally:
             secret.unlink(missing_ok=True)
         notes = ["All mail is in memory.", "An unknown recipient gets a mailbox."]
-        return PrivateServer(Services(imap, smtp), masters, f"GreenMail {found.version}", notes)
+        return PrivateServer(services, masters, f"GreenMail {found.version}", notes)
 
     return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
 

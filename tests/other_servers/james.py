@@ -67,8 +67,8 @@ def start_james(
     )
 
     def start(imap_port: int, smtp_port: int) -> James:
-        webadmin = free_port()
-        ports = (imap_port, smtp_port, webadmin)
+        webadmin, pop3_port = free_port(), free_port()
+        ports = (imap_port, smtp_port, webadmin, pop3_port)
         write_configuration(layout, LOOPBACK, ports, population[0].domain, by_address, jmap_port)
         if jmap_port is not None:
             create_key(layout.conf / "keystore")
@@ -81,7 +81,8 @@ def start_james(
             call_webadmin(webadmin, james_calls(population, lists))
 
         masters = start_masters([(lambda: Master("james", command, layout.log, STARTED), await_ready)])
-        services = Services(Endpoint(LOOPBACK, imap_port), Endpoint(LOOPBACK, smtp_port))
+        imap, smtp, pop3 = (Endpoint(LOOPBACK, port) for port in (imap_port, smtp_port, pop3_port))
+        services = Services(imap, smtp, pop3=pop3)
         return James(services, masters, f"Apache James {found.version}", webadmin)
 
     return on_free_ports(LOOPBACK, imap_port, smtp_port, start)

@@ -35,17 +35,18 @@ class JamesLayout:
 def write_configuration(
     layout: JamesLayout,
     address: str,
-    ports: tuple[int, int, int],
+    ports: tuple[int, int, int, int],
     domain: str,
     virtual_hosting: bool,
     jmap_port: int | None,
 ) -> None:
-    """Write the configuration for the ports of IMAP, SMTP, webadmin, which takes calls without a token, and JMAP."""
-    imap_port, smtp_port, webadmin_port = ports
+    """Write the configuration for the ports of IMAP, SMTP, webadmin (which takes calls without a token), POP3 and JMAP."""
+    imap_port, smtp_port, webadmin_port, pop3_port = ports
     layout.conf.mkdir(mode=0o755, exist_ok=True)
     jmap = JMAP.format(address=address, port=jmap_port, password=KEYSTORE_PASSWORD)
     for name, text in {
         "imapserver.xml": IMAP.format(bind=f"{address}:{imap_port}", backlog=BACKLOG),
+        "pop3server.xml": POP3.format(bind=f"{address}:{pop3_port}", backlog=BACKLOG),
         "smtpserver.xml": SMTP.format(bind=f"{address}:{smtp_port}", backlog=BACKLOG),
         "webadmin.properties": WEBADMIN.format(address=address, port=webadmin_port),
         "domainlist.xml": DOMAINS.format(domain=escape(domain)),
@@ -74,6 +75,21 @@ IMAP = """\
     <auth><plainAuthEnabled>true</plainAuthEnabled></auth>
   </imapserver>
 </imapservers>
+"""
+
+POP3 = """\
+<pop3servers>
+  <pop3server enabled="true">
+    <jmxName>pop3server</jmxName>
+    <bind>{bind}</bind>
+    <connectionBacklog>{backlog}</connectionBacklog>
+    <tls socketTLS="false" startTLS="false"/>
+    <connectiontimeout>1200</connectiontimeout>
+    <connectionLimit>0</connectionLimit>
+    <connectionLimitPerIP>0</connectionLimitPerIP>
+    <handlerchain><handler class="org.apache.james.pop3server.core.CoreCmdHandlerLoader"/></handlerchain>
+  </pop3server>
+</pop3servers>
 """
 
 SMTP = """\
@@ -218,7 +234,6 @@ OTHERS = {
 </mailrepositorystore>
 """,
     "managesieveserver.xml": "<managesieveservers/>\n",
-    "pop3server.xml": "<pop3servers/>\n",
     "recipientrewritetable.xml": """\
 <recipientrewritetable>
   <recursiveMapping>true</recursiveMapping>

@@ -50,6 +50,8 @@ async def begin(
     offer = Offer(mechanisms, login_command="USER" in offered, encrypted=endpoint.tls != "none")
     perform = partial(_log_on_by, connection)
     await sasl.log_on("POP3", endpoint, connection.account, offer, "no AUTH", perform)
+    if known is None and "TOP" not in offered:  # some servers announce it after the log-on only (RFC 2449 section 5)
+        offered = {**offered, **await capabilities(connection)}
     return offered
 
 

@@ -107,7 +107,15 @@ async def test_a_server_without_capa_gets_user_pass_and_retr() -> None:
         (header,) = await mailbox.headers(INBOX, 1)
         assert header.subject == "dots"
         await mailbox.structure("two")  # is the message fetched last
-    assert server.asked == ["CAPA", *LOG_ON, *LISTED, "RETR 2"]
+    assert server.asked == ["CAPA", *LOG_ON, "CAPA", *LISTED, "RETR 2"]
+
+
+async def test_top_may_be_announced_after_the_log_on() -> None:
+    """RFC 2449 section 5."""
+    async with peer(CAPA=[b"+OK\r\nUSER\r\n.\r\n", USUAL["CAPA"]]).running() as server:
+        mailbox = mailbox_of(server, Ear())
+        await mailbox.headers(INBOX, 1)
+    assert server.asked == ["CAPA", *LOG_ON, "CAPA", *LISTED, "TOP 2 0"]
 
 
 @pytest.mark.parametrize(
