@@ -16,7 +16,7 @@ SCRAM_METHODS = ("scram-sha-256", "scram-sha-1")
 """RFC 5802 and RFC 7677, without channel binding."""
 
 LOGIN_COMMAND = "login-command"
-"""IMAP's command LOGIN; `login` is the SASL mechanism of that name."""
+"""IMAP's command LOGIN, or POP3's USER and PASS; `login` is the SASL mechanism of that name."""
 
 METHODS = ("external", *TOKEN_METHODS, *SCRAM_METHODS, "plain", "login", LOGIN_COMMAND, "cram-md5")
 """All log-on methods by their names in a scenario: SASL mechanisms in lower case, and `login-command`."""

@@ -5,7 +5,7 @@ import imaplib
 import json
 import poplib
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,8 @@ from agreement import differences, mailboxes_by_doveadm, mailboxes_by_log
 from breaking_network import Network
 from imap_script import Ear
 from mailservers import StartDovecotPostfix, numbered_accounts
+from other_servers.greenmail import start_greenmail
+from other_servers.james import start_james
 from patience import PATIENCE_S
 from skipping import turns
 from small_runs import loadsim, on, population_of, written
@@ -30,6 +32,7 @@ from loadsim.runs.local import run_locally
 from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.scenario.workload import Workload
 from loadsim.servers.dovecot_postfix import DovecotPostfix
+from loadsim.servers.running import RunningServer
 from loadsim.timinglog.merge import read_logs
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
@@ -79,9 +82,8 @@ async def mailbox_of(services: Services, account: Account, ear: Ear) -> AsyncIte
         await turns()
 
 
-async def test_a_mailbox_is_poplib_s(server: DovecotPostfix, accounts: Iterator[Account]) -> None:
-    """Unique-ids, sizes and texts; what is expunged is gone for both."""
-    account, services = next(accounts), server.services
+async def is_poplib_s(services: Services, account: Account) -> list[int]:
+    """Compare unique-ids, sizes and texts; what is expunged is gone for both. Return what RETR adds to sizes."""
     put(services, account, *BODIES)
     other = pop_of(services, account)
     unique_ids = [line.split()[1].decode() for line in other.uidl()[1]]
@@ -92,12 +94,6 @@ async def test_a_mailbox_is_poplib_s(server: DovecotPostfix, accounts: Iterator[
         headers = await mailbox.headers(INBOX, 50)
         assert [each.ref for each in headers] == unique_ids
         assert [each.size_bytes for each in headers] == sizes
-        assert [len(each) - size for each, size in zip(whole, sizes, strict=True)] == [
-            0,
-            0,
-            2,
-            0,
-        ]  # the third ends its line
         assert [each.subject for each in headers] == ["0", "1", "2", "3"]
         for header, expected in zip(headers, whole, strict=True):
             structure = await mailbox.structure(header.ref)
@@ -107,6 +103,21 @@ async def test_a_mailbox_is_poplib_s(server: DovecotPostfix, accounts: Iterator[
         other = pop_of(services, account)
         assert [line.split()[1].decode() for line in other.uidl()[1]] == [unique_ids[0], unique_ids[2]]
         other.quit()
+    return [len(each) - size for each, size in zip(whole, sizes, strict=True)]
+
+
+async def test_a_mailbox_is_poplib_s(server: DovecotPostfix, accounts: Iterator[Account]) -> None:
+    """Dovecot ends the line of the third message."""
+    assert await is_poplib_s(server.services, next(accounts)) == [0, 0, 2, 0]
+
+
+@pytest.mark.nightly(part="servers")
+@pytest.mark.parametrize("start", [start_james, start_greenmail])
+async def test_other_servers_are_poplib_s(server_directory: Path, start: Callable[..., RunningServer]) -> None:
+    """James announces TOP after the log-on only, and GreenMail lists sizes of bodies."""
+    (account,) = numbered_accounts(1)
+    with start([account], {}, server_directory) as running:
+        assert min(await is_poplib_s(running.services, account)) >= 0
 
 
 @pytest.mark.parametrize("method", ["plain", "login", "login-command"])

@@ -26,7 +26,7 @@ _BY_STORED_SECRET = frozenset({*SCRAM_METHODS, "cram-md5"})
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The methods offered on a connection: SASL mechanisms in capitals, and whether IMAP's LOGIN is allowed."""
+    """The methods offered on a connection: SASL mechanisms in capitals, and whether LOGIN (POP3: USER) is allowed."""
 
     mechanisms: frozenset[str]
     login_command: bool = False
@@ -38,7 +38,7 @@ class Offer:
         return method.upper() in self.mechanisms
 
     def shown(self) -> str:
-        names = [*sorted(self.mechanisms), *(["the command LOGIN"] if self.login_command else [])]
+        names = [*sorted(self.mechanisms), *([LOGIN_COMMAND] if self.login_command else [])]
         text = ", ".join(names) or "none"
         return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 

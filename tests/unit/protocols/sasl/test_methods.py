@@ -248,9 +248,7 @@ def test_a_named_method_is_not_replaced() -> None:
     assert chosen(endpoint, USER, Offer(frozenset({"PLAIN"}))) == "plain"
     refused = Offer(frozenset({"LOGIN"}), True)
     assert chosen(endpoint, USER, refused) is None
-    assert (
-        missing(endpoint, USER, refused) == "expected scram-sha-1 or plain, the server offers LOGIN, the command LOGIN"
-    )
+    assert missing(endpoint, USER, refused) == "expected scram-sha-1 or plain, the server offers LOGIN, login-command"
     assert len(missing(endpoint, USER, Offer(frozenset("x" * 50 + str(number) for number in range(99))))) < 200
 
 
