@@ -201,7 +201,8 @@ class Scenario:
         Plug-ins count with the versions installed on this machine. Names, the server's address, accounts, the window,
         probes, monitors, weights, criteria and limits do not change the load.
         """
-        imap = self.server.imap if isinstance(self.server, Server) else None
+        server = self.server if isinstance(self.server, Server) else None
+        imap = server.imap if server else None
         groups = [
             {
                 "profile": _without(asdict(group.profile), "name", "calculated", *_unplanned(group.profile)),
@@ -229,8 +230,10 @@ class Scenario:
             load["outside"] = [
                 {"profile": _without(asdict(group.profile), "name"), "users": group.users} for group in self.outside
             ]
-            if isinstance(self.server, Server) and self.server.outside is not None:
-                load["outside_by"] = ["LMTP" if self.server.outside.lmtp else "SMTP", self.server.outside.connection]
+            if server and server.outside is not None:
+                load["outside_by"] = ["LMTP" if server.outside.lmtp else "SMTP", server.outside.connection]
+        if server and server.ldap is not None:
+            load["address_book"] = True
         if self.run.ramp_shape:
             load["ramp_shape"] = self.run.ramp_shape
         if self.outage is not None:

@@ -489,6 +489,19 @@ def test_a_stated_smtp_connection_changes_the_digest() -> None:
     assert digest("server.smtp.connection=kept") != digest()
 
 
+def test_an_address_book_changes_the_digest() -> None:
+    """Its look-ups are load; where it is does not matter."""
+
+    def digest(**ldap: str) -> str:
+        imap = {"host": "127.0.0.1", "port": 143, "tls": "none"}
+        server = {"imap": imap, "smtp": imap | {"port": 25}, **({"ldap": ldap} if ldap else {})}
+        return load_scenario("mixed", [f"server={server}", "accounts.password=secret"]).digest()
+
+    bound = {"bind_dn": "uid={user},ou=people,dc=example"}
+    assert digest(url="ldap://127.0.0.1/ou=people,dc=example", **bound) != digest()
+    assert digest(url="ldap://[::1]/ou=all,dc=example", **bound) == digest(url="ldap://127.0.0.1/ou=x", **bound)
+
+
 def test_a_profiles_name_and_sources_keep_the_digest(tmp_path: Path) -> None:
     """A copy of a profile under another name makes the same load; a changed row does not."""
     (tmp_path / "copy.yaml").write_text("name: copy\nfrom: loadsim-5.5/light\n")
