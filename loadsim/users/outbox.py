@@ -87,15 +87,16 @@ class Outbox:
             self.host.mail_accepted(outgoing.id, user, self._sender)
 
     def _record(self, event: str, outgoing: Outgoing, users: Collection[int], at_ns: int) -> None:
+        individuals = frozenset(outgoing.individuals)  # a notice has thousands
         for user in users:
-            folder = INBOX if event == "unsure" else INDIVIDUALLY if user in outgoing.individuals else BY_LIST
+            folder = INBOX if event == "unsure" else INDIVIDUALLY if user in individuals else BY_LIST
             self.host.recorder.mail((event, outgoing.id, user, self._sender, at_ns, folder))
 
 
 def _behind(addresses: Collection[str], outgoing: Outgoing) -> set[int]:
     """Return the users reached at these addresses: individuals or, behind the last one, the others on a list."""
-    users: set[int] = set()
-    for at, address in enumerate(outgoing.addresses):
-        if address in addresses:
-            users.update(outgoing.individuals[at : at + 1] or outgoing.reached.difference(outgoing.individuals))
+    named, individuals = frozenset(addresses), outgoing.individuals
+    users = {user for user, address in zip(individuals, outgoing.addresses, strict=False) if address in named}
+    if not named.isdisjoint(outgoing.addresses[len(individuals) :]):
+        users |= outgoing.reached.difference(individuals)
     return users

@@ -91,6 +91,7 @@ class SmtpConnection(asyncio.Protocol):
     # By LMTP, for each recipient: accepted; and for each accepted one: gets the message (RFC 2033 section 4.2).
     _named: list[bool] = field(default_factory=list, init=False)
     _delivered: list[bool] = field(default_factory=list, init=False)
+    _unanswered: int = field(default=0, init=False)  # accepted recipients whose reply to the message is due
 
     @property
     def service(self) -> str:
@@ -203,7 +204,7 @@ class SmtpConnection(asyncio.Protocol):
             raise again(self.failure)
         self._refusal, self._said = None, ()
         if packet[0].verb == commands.MAIL:
-            self._named, self._delivered = [], []
+            self._named, self._delivered, self._unanswered = [], [], 0
         data = b"".join([command.line for command in packet])
         now_ns = self.observer.now()
         if self._transport is not None:  # GREETING precedes it, and sends nothing
@@ -300,7 +301,7 @@ class SmtpConnection(asyncio.Protocol):
                     return
                 self._answered(pending, "refused")
             case 3 if pending.verb == commands.AUTH or (pending.verb == DATA.verb and not pending.asked):
-                if self._refusal is not None and not any(self._named):
+                if self._refusal is not None and not self._unanswered:
                     # Some recipients were accepted, others refused. The accepted ones would get the message, or an
                     # empty one (RFC 2920 section 3.1); only closing the connection prevents both.
                     self._fail(self._refusal)
@@ -329,9 +330,11 @@ class SmtpConnection(asyncio.Protocol):
         """End the first command under way; by LMTP, a message ends with the reply for its last accepted recipient."""
         if self.lmtp and pending.verb == commands.RCPT:
             self._named.append(outcome == "ok")
+            self._unanswered += outcome == "ok"
         elif self.lmtp and pending.verb == DATA.verb and pending.asked:
             self._delivered.append(outcome == "ok")
-            if len(self._delivered) < sum(self._named):
+            self._unanswered -= 1
+            if self._unanswered:
                 return
             outcome = "ok" if all(self._delivered) else "refused"
         self._report(self._pending.pop(0), outcome)
