@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 from audited_runs import audited
 from timing_samples import write_sample
-from virtual_runs import EVERYTHING, LISTS, Lived, live, scenario_of
+from virtual_runs import EVERYTHING, LISTS, NOWHERE, Lived, live, scenario_of
 
+from loadsim.audit.audit import Auditor
 from loadsim.audit.audit_file import open_audit_file
 from loadsim.audit.expected import ExpectedMail, InitialMail, MailEvent
 from loadsim.audit.judged import HeldCopy, Judged, judge
@@ -20,9 +22,10 @@ from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
 from loadsim.model.partition import Assignment
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, DRAFTS, INBOX, SENT_ITEMS, Flag, MessageRef
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, DRAFTS, INBOX, PUBLIC, SENT_ITEMS, Flag, MessageRef
 from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox
 from loadsim.protocols.in_memory_mail import MailInMemory
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.reader import read_log
 
 BUSY = EVERYTHING | {
@@ -495,3 +498,29 @@ def test_flags_that_a_folder_never_keeps_are_not_judged() -> None:
         HeldCopy("ib", "Folder 01", frozenset(), sender=2, never_kept=never),
     ]
     assert judge(ExpectedMail(1, START), kept).faults == ()
+
+
+def test_an_audit_interrupted_at_the_public_folder_has_not_read_its_keeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, the next audit would leave out the folder, and find no lost posts."""
+    scenario = scenario_of(tmp_path, (BUSY, USERS), folders={"public": "Notices"})
+    topology = tuple(replace(group, protocol="imap") for group in scenario.topology)
+    log = read_log(write_sample(tmp_path / "a.tlog"))
+    accounts = [scenario.account(user) for user in range(1, USERS + 1)]
+
+    async def read_mailbox(*about: Any) -> Any:
+        if about[-1] == [PUBLIC]:
+            raise asyncio.CancelledError
+        return [], Counter()
+
+    async def visit(accounts: Any, services: Any, work: Any, progress: Any) -> list[None]:
+        return [await work(account, None) for account in accounts]
+
+    monkeypatch.setattr("loadsim.audit.audit.read_mailbox", read_mailbox)
+    monkeypatch.setattr("loadsim.audit.audit.visit", visit)
+    with open_audit_file(tmp_path / "audit.sqlite", log) as file:
+        auditor = Auditor(Workload(replace(scenario, topology=topology)), log, file)
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(auditor.read_all(accounts, NOWHERE, lambda *_: None))
+        assert not file.is_read(1)
