@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from loadsim.errors import ServerLost, ServerSilent
 from loadsim.model.delivery_report import LARGEST_STATUS_BYTES, STATUS_TYPES, confirmed
-from loadsim.model.ports import Mailbox
+from loadsim.model.ports import Mailbox, MessageRef
 from loadsim.users.host import Host
 from loadsim.users.inbox import Inbox, Unread
 
@@ -27,6 +27,7 @@ class DeliveryReceipts:
         self._inbox = inbox
         self._record = record
         self._requested_ns: dict[str, int | None] = {}  # None: the receipt has arrived
+        self._again: set[MessageRef] = set()  # reports whose session was lost
 
     def requested(self, envelope_id: str, at_ns: int, offered: bool) -> None:
         """Note a message with a planned request; if the server does not offer receipts, none was made."""
@@ -37,9 +38,10 @@ class DeliveryReceipts:
             self._record(at_ns, None, None, "skipped")
 
     async def track(self, mailbox: Mailbox, report: Unread) -> None:
-        """Fetch the delivery status of what may be a report, again after a lost session. It stays in the Inbox, unread.
+        """Fetch the delivery status of what may be a report, again if this loses a session. It stays there, unread.
 
-        Anyone can send reports: unless its status confirms a request, it stays foreign.
+        A second time is the last, as a report may end each session. Anyone can send reports: unless its status confirms
+        a request, it stays foreign.
         """
         try:
             structure = await mailbox.structure(report.header.ref)
@@ -48,7 +50,9 @@ class DeliveryReceipts:
                     self._arrived(bytes(await mailbox.part(report.header.ref, part)), report)
                     break
         except (ServerLost, ServerSilent):
-            self._inbox.reports.append(report)
+            if report.header.ref not in self._again:
+                self._again.add(report.header.ref)
+                self._inbox.reports.append(report)
             raise
 
     def _arrived(self, status: bytes, report: Unread) -> None:

@@ -40,7 +40,7 @@ def write_configuration(
     virtual_hosting: bool,
     jmap_port: int | None,
 ) -> None:
-    """Write the configuration for the ports of IMAP, SMTP, webadmin, POP3 and JMAP; webadmin takes calls without a token."""
+    """Write the configuration for these ports and that of JMAP; webadmin takes calls without a token."""
     imap_port, smtp_port, webadmin_port, pop3_port = ports
     layout.conf.mkdir(mode=0o755, exist_ok=True)
     jmap = JMAP.format(address=address, port=jmap_port, password=KEYSTORE_PASSWORD)

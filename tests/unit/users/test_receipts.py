@@ -15,7 +15,7 @@ import pytest
 from virtual_runs import Lived, live, quiet, scenario_of
 
 from loadsim.analysis.summary import summarise
-from loadsim.errors import ServerLost
+from loadsim.errors import ProtocolError, ServerLost
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.figures import ReceiptFigures
@@ -250,3 +250,24 @@ def test_reports_are_tracked_after_a_lost_session(tmp_path: Path) -> None:
     assert Counter(lived.outcomes("TRACK RECEIPT")) == {"ok": wanted, "lost": USERS}
     assert Counter(span["outcome"] for span in spans(lived)) == {"ok": wanted}
     assert lived.tape.told["foreign"] == 0
+
+
+class Poisoned(ReportingMailbox):
+    """No session survives a look into a report, from anyone."""
+
+    async def structure(self, ref: MessageRef) -> Structure:
+        if ref.mail.sender == DAEMON:  # type: ignore[attr-defined]
+            raise ProtocolError("no IMAP", "BODYSTRUCTURE")
+        return await super().structure(ref)
+
+
+@pytest.mark.slow
+def test_a_report_that_always_ends_the_session_is_given_up(tmp_path: Path) -> None:
+    """Its user goes on with the plan."""
+    profile = ONLY_DELIVERY | {"receipts": {"delivery": "5%"}}
+    lived, _ = lived_with(tmp_path, profile=profile, mailbox_type=Poisoned)
+    wanted = len(requests(lived, "delivery"))
+    assert wanted
+    assert lived.outcomes("TRACK RECEIPT") == ["lost"] * 2 * wanted
+    assert {*lived.outcomes("SEND")} == {"ok"}
+    assert lived.tape.told["foreign"] == wanted
