@@ -189,7 +189,7 @@ class ServerRefused(TaskFailed):
     def is_of_recipient(self) -> bool:
         """True if a recipient was refused for good: 550 to 559 after RCPT, or not in the server's address book."""
         refused = self.kind.startswith("55") and self.kind.endswith(" RCPT")
-        return refused or self.kind == "unknown recipient ResolveNames"
+        return refused or self.kind in ("unknown recipient ResolveNames", "invalidRecipients EmailSubmission/set")
 
 
 class InboxRenumbered(ServerRefused):

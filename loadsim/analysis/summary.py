@@ -29,7 +29,8 @@ from loadsim.findings.next_step import next_step
 from loadsim.findings.severity import Severity
 from loadsim.findings.verdict import Tone, Verdict, by_severity
 from loadsim.model.figures import DriverFigures, Figures
-from loadsim.model.terms import STRESS, Window
+from loadsim.model.mail_program import OUTLOOK_LIKE
+from loadsim.model.terms import JMAP_POLL, STRESS, Window
 from loadsim.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.timinglog.merge import check_window, find_logs, merge, window_of, with_audit
 from loadsim.timinglog.reader import TimingLog, read_each
@@ -149,6 +150,7 @@ def summary_of(
         *log.header.findings,
         *_changed(terms, measured),
         *monitor_findings(log, window_s),
+        *([finding(Code.NOT_PUSHED, poll_s=OUTLOOK_LIKE.poll_s)] if JMAP_POLL in log.strings else []),
         *([] if verdict.validity == "invalid" else _score_notes(figures)),
     ]
     if commands:

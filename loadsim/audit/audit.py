@@ -26,7 +26,7 @@ from loadsim.findings.formats import Value
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, initial_id
 from loadsim.model.ports import INBOX, OF_ALL_USERS, PUBLIC, USER_FLAGS, Account, Services
 from loadsim.model.provisioning_ports import Provisioning
-from loadsim.model.terms import POP3
+from loadsim.model.terms import ONE_COPY, POP3
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.public_folder import keeper_among
 from loadsim.provisioning.sessions import Progress, accounts_on_server, name_of, visit
@@ -140,7 +140,8 @@ class Auditor:
     def judge(self, user: int, found: Sequence[HeldCopy]) -> Judged:
         """Compare the copies found in a mailbox, or in the public folder, with the records, and keep the result."""
         known = self._workload.scenario.initialise != "never"
-        expected = ExpectedMail(user, start_of(self._workload, user) if known else None)
+        one_copy = self._workload.population.group(user).protocol in ONE_COPY
+        expected = ExpectedMail(user, start_of(self._workload, user) if known else None, one_copy)
         expected.replay(self._file.events(user))
         if self._workload.population.group(user).protocol == POP3:  # Dovecot flags what it sends, other servers do not
             found = [copy._replace(never_kept=_ALL_FLAGS) for copy in found]

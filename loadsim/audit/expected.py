@@ -95,10 +95,14 @@ class Expected:
 
 
 class ExpectedMail:
-    """The expected messages of one user's mailbox, by id. `start` is None if its start state is unknown."""
+    """The expected messages of one user's mailbox, by id. `start` is None if its start state is unknown.
 
-    def __init__(self, user: int, start: Iterable[InitialMail] | None) -> None:
+    With `one_copy`, a folder has at most one copy of a message.
+    """
+
+    def __init__(self, user: int, start: Iterable[InitialMail] | None, one_copy: bool = False) -> None:
         self.user = user
+        self._one_copy = one_copy
         self.messages: dict[str, Expected] = {}
         self.knows_start = start is not None
         self._left: str | None = None  # the folder from which the next event takes a copy; None for the Inbox, if any
@@ -132,10 +136,9 @@ class ExpectedMail:
             case "left":
                 self._left = folder
             case "moved" | "deleted":
-                flags = of.take(left or INBOX)
-                of.copies.append((folder, flags))
+                self._put(of, folder, of.take(left or INBOX))
             case "copied":
-                of.copies.append((folder, common([flags for _, flags in of.copies])))
+                self._put(of, folder, common([flags for _, flags in of.copies]))
             case "saved":
                 if folder == CALENDAR:
                     self.schedules.clear()
@@ -154,6 +157,10 @@ class ExpectedMail:
                 of.places |= {folder}
             case _:
                 of.flag(folder, FLAGGED[event])
+
+    def _put(self, of: Expected, folder: str, flags: Flags) -> None:
+        if not self._one_copy or all(at != folder for at, _ in of.copies):
+            of.copies.append((folder, flags))
 
     @property
     def in_calendar(self) -> list[str]:

@@ -13,7 +13,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.host_port import is_loopback
 from loadsim.model.terms import MOST_USERS
 from loadsim.scenario.scenario import load_scenario
-from loadsim.scenario.server import IMAP_PORTS, SMTP_PORTS
+from loadsim.scenario.services import IMAP_PORTS, SMTP_PORTS
 
 TLS = ("none", "starttls", "implicit")
 

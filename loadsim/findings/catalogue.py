@@ -211,7 +211,7 @@ class Code(Enum):
     )
     SERVER_STATE_WRONG = _missed(
         "the server broke the rule {rule} ({section}) {times:time}, first for user {user} in {folder}: {excerpt}",
-        "repeat the commands by hand (telnet, or openssl s_client), and report the fault to the server's developers",
+        "repeat the commands by hand (telnet, openssl s_client, curl), and report the fault to the server's developers",
     )
     SERVER_STATE_FOLLOWS = _note(
         "the server broke the rule {rule} ({section}) {times:time}, perhaps because it broke {after} earlier: {excerpt}"
@@ -287,6 +287,10 @@ class Code(Enum):
     )
     NO_SESSION_AT_END = _warning("{without} of {users:user} had no session at the end", LOOK_AT_LOG)
     NOT_ANNOUNCED = _warning("users found {messages:message} that the server did not announce", LOOK_AT_LOG)
+    NOT_PUSHED = _warning(
+        "the server pushed nothing (EventSource), so users asked for new mail every {poll_s}: deliveries took as long",
+        "switch on push in the server, or compare only with runs without it",
+    )
     UNKNOWN_ACCEPTED = _warning(
         "the server accepted {messages:message} from outside for recipients who do not exist",
         "have it reject unknown recipients at RCPT: a server that accepts them has to bounce the mail, or drops it",

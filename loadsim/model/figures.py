@@ -334,7 +334,7 @@ class Throughput:
     """Successful tasks; accepted messages, each counted once; deliveries, counted per recipient."""
     by_task: Mapping[str, float]
     commands: Mapping[str, float]
-    """Successful tasks by name; successful commands by `IMAP`, `SMTP`, `MAPI` and `LMTP`, if there are any."""
+    """Successful tasks by name; successful commands by protocol (`IMAP`, `SMTP` and so on), if there are any."""
     silent_activities: int
     """Activities, in the whole run, of users who had nothing to do."""
 

@@ -453,6 +453,7 @@ class Services:
     program: MailProgram = OUTLOOK_LIKE
     companions: tuple[MailProgram, ...] = ()
     mapi: Endpoint | None = None
+    jmap: Endpoint | None = None
     pop3: Endpoint | None = None
     ldap: Endpoint | None = None
     state_checks: StateChecks | None = None
@@ -461,7 +462,7 @@ class Services:
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints by service, in the order of `SERVICES`."""
-        return stated_endpoints(self.imap, self.smtp, self.mapi, self.pop3, self.ldap, self.outside)
+        return stated_endpoints(self.imap, self.smtp, self.mapi, self.jmap, self.pop3, self.ldap, self.outside)
 
     def endpoint(self, service: str) -> Endpoint:
         """Return the endpoint of a service, one of `SERVICES`. Raises `ConfigError` if it is not stated."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import Flag, Mailbox, MessageRef, Submission
@@ -94,6 +94,14 @@ class Probing(Submission, Protocol):
 
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
         """Connect, log on, name sender and recipient, and disconnect without a message. Raises as `send` does."""
+
+
+@runtime_checkable
+class ConditionalSets(Protocol):
+    """A mailbox whose protocol has changes that depend on a state."""
+
+    async def try_if_in_state(self, ref: MessageRef) -> None:
+        """Try to mark a message as seen in an outdated state, which the server must refuse."""
 
 
 class Provisioning(Mailbox, Protocol):

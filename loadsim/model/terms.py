@@ -55,11 +55,20 @@ SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", RETURN_RECEIPT, "A
 
 POP3, LDAP = "pop3", "ldap"
 
-SERVICES = ("imap", "smtp", "mapi", POP3, LDAP, "outside")
+SERVICES = ("imap", "smtp", "mapi", "jmap", POP3, LDAP, "outside")
 """The mail-server services, by their keys in `server`; drivers may need any but the last two."""
 
-PROTOCOLS = ("IMAP", "SMTP", "MAPI", "POP3", "LDAP", "LMTP")
+PROTOCOLS = ("IMAP", "SMTP", "MAPI", "JMAP", "POP3", "LDAP", "LMTP")
 """The protocols, with which commands' names begin."""
+
+OVER_HTTP = ("mapi", "jmap")
+"""The services that replace IMAP and SMTP; their drivers have the same names, and wait over a second connection."""
+
+ONE_COPY = frozenset({"jmap"})
+"""The drivers over which a message has at most one copy in a folder, as a JMAP Email does (RFC 8621 section 4)."""
+
+JMAP_POLL = "JMAP poll"
+"""The command by which users of a JMAP server that does not push ask for changes."""
 
 MOST_USERS = 10_000_000
 """The most users in a scenario; each takes memory."""

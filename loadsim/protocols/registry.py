@@ -11,7 +11,7 @@ from loadsim.model.content.compose import Contents
 from loadsim.model.mail_program import OUTLOOK_LIKE, PER_VIEW, program_names
 from loadsim.model.plugin_reports import CheckedDriver
 from loadsim.model.ports import Driver, DriverOfSenders, OpenDirectory, Services
-from loadsim.model.terms import POP3, SERVICES
+from loadsim.model.terms import OVER_HTTP, POP3, SERVICES
 from loadsim.plugins import names, plugin, plugins
 from loadsim.protocols.ldap.directory import LdapDirectories
 from loadsim.scenario.scenario import Scenario
@@ -21,7 +21,7 @@ from loadsim.scenario.workload import Workload
 IN_THE_ENGINE = "fake"
 """The driver whose mail system is inside the engine, out of reach of users in other engines."""
 
-ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib", "mapi")
+ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib", *OVER_HTTP)
 """The built-in drivers that support only the default mail program."""
 
 EMBEDDED_SERVICES = ("imap", "smtp", "mapi")
@@ -29,8 +29,12 @@ EMBEDDED_SERVICES = ("imap", "smtp", "mapi")
 USUAL_NEEDS = ("imap", "smtp")
 """The services that a driver needs unless its entry point has a `needs` attribute."""
 
-TOGETHER = (frozenset((*USUAL_NEEDS, POP3)), frozenset({"mapi"}))
-"""The services that one run may combine: users over MAPI do not recognise mail prepared over IMAP."""
+TOGETHER = (frozenset((*USUAL_NEEDS, POP3)), *(frozenset({service}) for service in OVER_HTTP))
+"""The services that one run may combine.
+
+Users over MAPI do not recognise mail prepared over IMAP. Those over JMAP do, but may have other folders: James 3.8 has
+a Mailbox with the role `sent`, and no special use for it in IMAP.
+"""
 
 
 def open_driver(name: str, services: Services, **options: Any) -> Driver:
@@ -133,8 +137,8 @@ def check_protocols(scenario: Scenario) -> None:
     if not any(needed_services(scenario) <= served for served in TOGETHER):
         protocols = ", ".join(sorted({group.protocol for group in scenario.topology}))
         raise ConfigError(
-            f"{scenario.name}: topology: expected groups by IMAP and SMTP, or groups by MAPI, found {protocols}:"
-            " mailboxes are prepared over one or the other"
+            f"{scenario.name}: topology: expected groups by IMAP and SMTP, by MAPI, or by JMAP, found {protocols}:"
+            " mailboxes are prepared over one of them"
         )
 
 

@@ -47,7 +47,7 @@ def offers(
         "folders", "; ".join(f"{name} = {names[name]}" for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR))
     )
     if services.imap is None:
-        return [*of_tls.values(), Observation("MAPI log-on", method), folders, *of_smtp]
+        return [*of_tls.values(), Observation(f"{next(iter(of_tls)).upper()} log-on", method), folders, *of_smtp]
     offered = place.offer.features
     has = [name for name in CAPABILITIES if name in offered]
     lacks = [name for name in CAPABILITIES if name not in offered]

@@ -16,6 +16,7 @@ from loadsim.findings.finding import finding
 from loadsim.model.mail_program import program_names
 from loadsim.model.ports import Account, DriverOfSenders, Mailbox, Services, UserDirectory
 from loadsim.model.provisioning_ports import Probing, Provisioning
+from loadsim.model.terms import OVER_HTTP
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import needs_one_engine, open_directory, open_driver
 from loadsim.provisioning.answers import remedy
@@ -43,7 +44,7 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
 
     The user logs on to POP3, too, and is looked up in an address book. Raises `ConfigError`.
     """
-    by_service = {"smtp": "imap", "mapi": "mapi"}
+    by_service = {"smtp": "imap", **dict(zip(OVER_HTTP, OVER_HTTP, strict=True))}
     for account in accounts_on_server(workload.scenario, users)[:1]:
         for service in by_service.keys() & services.endpoints.keys():
             submission = open_driver(by_service[service], services).session(account, NullObserver()).submission

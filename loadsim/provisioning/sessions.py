@@ -12,7 +12,7 @@ from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused
 from loadsim.model.host_port import is_loopback
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Services
 from loadsim.model.provisioning_ports import Probing, Provisioning
-from loadsim.model.terms import LDAP
+from loadsim.model.terms import LDAP, OVER_HTTP
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import IN_THE_ENGINE, needed_services, open_driver
@@ -30,7 +30,9 @@ Progress = Callable[[str, int, int], None]
 
 def preparing_driver(services: Services) -> str:
     """Return the driver for `init`, `clean` and `check`, even for users of other drivers: `imap` if possible."""
-    return "mapi" if services.imap is None else "imap"
+    return (
+        "imap" if services.imap is not None else next((own for own in OVER_HTTP if own in services.endpoints), "imap")
+    )
 
 
 REFUSED = "connection refused"
@@ -248,6 +250,8 @@ def no_access(service: str, services: Services, account: Account, failure: TaskF
         advice = "; is the server running, and is server.mapi.url right?"
     elif service == "mapi" and failure.kind.startswith(("404", "X-ResponseCode")):
         advice = "; is server.mapi.url right?"
+    elif service == "jmap" and failure.kind.startswith("404"):
+        advice = "; does the server offer JMAP at this port?"
     elif service == "mapi" and failure.kind.endswith(" ResolveNames"):
         advice = "; is domain right?"
     elif failure.kind in _ABOUT_TLS:
@@ -267,7 +271,7 @@ def no_access(service: str, services: Services, account: Account, failure: TaskF
         action = "submit mail" if service == "smtp" else "log on"
         if service == "smtp" and _about_password(account, failure):
             action = "log on over SMTP"
-        answer = str(failure) if service == "mapi" else failure.line or failure.kind
+        answer = str(failure) if service in OVER_HTTP else failure.line or failure.kind
         return ConfigError(f"{name_of(account)}: expected to {action}, the server answered: {answer}{advice}")
     where = f"{endpoint.host}:{endpoint.port}"
     if other := _other_service(service, failure):

@@ -12,7 +12,7 @@ from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError
 from loadsim.findings.formats import length
-from loadsim.model.terms import SENDING
+from loadsim.model.terms import OVER_HTTP, SENDING
 from loadsim.protocols.registry import needed_services
 from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.runs.watcher import Watcher
@@ -81,7 +81,7 @@ def run_header(
         **({"audited": is_audited(workload, load)} if accounts_on_server(scenario) else {}),
         **({"audit_allow": scenario.audit_allow} if scenario.audit_allow else {}),
         "embedded": not isinstance(scenario.server, Server),
-        **({"submission": scenario.submission} if needed_services(scenario) != {"mapi"} else {}),
+        **({"submission": scenario.submission} if needed_services(scenario).isdisjoint(OVER_HTTP) else {}),
         **({"programs": scenario.programs} if scenario.programs else {}),
         **({"log_on": scenario.log_on} if scenario.log_on else {}),
         **({"monitors": sorted(scenario.monitors)} if scenario.monitors else {}),

@@ -27,6 +27,9 @@ AIOSMTPLIB_METHODS = ("cram-md5", "plain", "login", "xoauth2")
 CONNECTION_METHODS = ("ntlm", "negotiate")
 """HTTP methods that log on a connection rather than each request."""
 
+BEARER = "bearer"
+"""The HTTP method that sends a token with each request (RFC 6750)."""
+
 WITH_AUTHZID = frozenset((*SCRAM_METHODS, "external", "oauthbearer", "plain"))
 """Methods that carry an authorisation identity."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw
+from loadsim.model.terms import OVER_HTTP
 
 if TYPE_CHECKING:
     from loadsim.scenario.groups import Group
@@ -125,9 +126,9 @@ class Population:
 def further_connections(scenario: Scenario, users: Iterable[int] | None = None) -> int:
     """Return the most mailbox connections that these users (None: all) have beyond one each.
 
-    Over MAPI, waiting for events takes a separate connection.
+    Over MAPI and JMAP, waiting for events takes a separate connection.
     """
-    further = [group.connections - 1 + (group.protocol == "mapi") for group in scenario.topology]
+    further = [group.connections - 1 + (group.protocol in OVER_HTTP) for group in scenario.topology]
     if not any(further):
         return 0
     sizes = [group.users for group in scenario.topology]

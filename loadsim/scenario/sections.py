@@ -182,7 +182,7 @@ class GroupSection:
     users: Positive
     """Number of users or outside senders."""
     protocol: Annotated[str, matching(r"[a-z][a-z0-9_-]*", "the name of a driver such as imap")] = "imap"
-    """Driver: `imap`, `mapi`, `aioimaplib`, a plug-in's, or `fake`, the in-memory mail system."""
+    """Driver: `imap`, `mapi`, `jmap`, `aioimaplib`, a plug-in's, or `fake`, the in-memory mail system."""
     program: Annotated[tuple[str, ...], Reads(_programs, f"{NAME_OR_PATH}, or a list")] = (OUTLOOK_LIKE.name,)
     """Mail program, or a list of up to four; all but the first only watch, or are assistants."""
 

@@ -27,6 +27,7 @@ from loadsim.model.ports import (
     SearchKey,
 )
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
+from loadsim.model.terms import ONE_COPY
 from loadsim.users.host import Host, TaskObserver
 from loadsim.users.inbox import Inbox, Unread
 from loadsim.users.receipts import DeliveryReceipts, Record
@@ -83,7 +84,7 @@ class UserMail:
         self.inbox = Inbox(self.run_id, host.workload.last_sender, self.profile.inbox_limit, old_mail, tracks)
         self.receipts = DeliveryReceipts(self.number, host, self.inbox, receipt)
         start = None if host.workload.scenario.initialise == "never" else host.workload.start_state
-        self.stored = StoredMail(account.number, start, self._record_fault)
+        self.stored = StoredMail(account.number, start, self._record_fault, self.group.protocol in ONE_COPY)
         self.shown: list[tuple[MessageTag, str, Callable[[], bool]]] = []
         self.posts = 0  # in the public folder
         self.was_on = False  # the user has had a session

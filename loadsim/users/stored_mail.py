@@ -83,12 +83,18 @@ class StoredMail:
     """The messages of user `number`, by folder.
 
     `start` returns a user's message counts in the start state. If it is None, mailboxes were left as they were, and
-    nothing is expected. `record` receives `missing`, `doubled` or `unlisted`, a message id and its folder.
+    nothing is expected. `record` receives `missing`, `doubled` or `unlisted`, a message id and its folder. With
+    `one_copy`, a folder has at most one copy of a message.
     """
 
     def __init__(
-        self, number: int, start: Callable[[int], Mapping[str, int]] | None, record: Callable[[str, str, str], object]
+        self,
+        number: int,
+        start: Callable[[int], Mapping[str, int]] | None,
+        record: Callable[[str, str, str], object],
+        one_copy: bool = False,
     ) -> None:
+        self._one_copy = one_copy
         self._number = number
         self._start = start
         self._record = record
@@ -114,10 +120,10 @@ class StoredMail:
         """Note that the server has stored a message, or a copy of `original`. In the Inbox, each copy counts."""
         if self._start is None:
             return
-        into = self._folder(folder)
-        into.held += folder == INBOX or not self._copies(folder, message_id, original)
+        into, copies = self._folder(folder), self._copies(folder, message_id, original)
+        into.held += folder == INBOX or not copies
         if folder != INBOX:
-            into.put[message_id] += 1
+            into.put[message_id] += not (self._one_copy and copies)
             into.recent[message_id] = original.flags if original else SAVED_DRAFT if folder == DRAFTS else SEEN
             if Flag.SEEN not in into.recent[message_id]:
                 self._unread.add(message_id)

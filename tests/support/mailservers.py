@@ -13,15 +13,19 @@ import re
 import shutil
 import smtplib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import keeper
 import pytest
+from jmap_peer import User
+from jmap_peer.child import peer_process
 from patience import PATIENCE_S
 
-from loadsim.model.ports import Account, Services
+from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.servers.dovecot_postfix import DovecotPostfix, check_machine, start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import Layout
 from loadsim.servers.embedded import EmbeddedServer, start_embedded, start_embedded_mapi
@@ -84,6 +88,34 @@ def embedded_mapi_server() -> Iterator[StartEmbedded]:
             return stack.enter_context(start_embedded_mapi(accounts, lists or {}, directory))
 
         yield start
+
+
+@dataclass(frozen=True)
+class JmapServer:
+    """The JMAP peer as a process, which the fixture stops."""
+
+    services: Services
+
+    def describe(self) -> str:
+        return "JMAP peer"
+
+    def stop(self) -> None:
+        pass
+
+
+@contextmanager
+def start_jmap_peer(accounts: Iterable[Account], *settings: str, **changes: Any) -> Iterator[Services]:
+    """Start the JMAP peer, and yield the services; `settings` are its switches, such as `relative_urls=true`."""
+    users = [User(each.login, each.address, each.password) for each in accounts]
+    with short_directory() as directory, peer_process(directory, users, *settings) as port:
+        yield Services(jmap=Endpoint("127.0.0.1", port), command_limit_s=PATIENCE_S, **changes)
+
+
+@pytest.fixture(scope="module")
+def jmap_peer_server() -> Iterator[Callable[..., JmapServer]]:
+    """`jmap_peer_server(accounts, *settings) -> JmapServer`, stopped after the module."""
+    with ExitStack() as stack:
+        yield lambda accounts, *settings: JmapServer(stack.enter_context(start_jmap_peer(accounts, *settings)))
 
 
 @pytest.fixture(scope="module")

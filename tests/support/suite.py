@@ -18,7 +18,7 @@ import keeper
 import pytest
 from example_plugins import example_package
 from hypothesis import HealthCheck, settings
-from mailservers import dovecot_postfix, embedded_mapi_server, embedded_server, server_directory
+from mailservers import dovecot_postfix, embedded_mapi_server, embedded_server, jmap_peer_server, server_directory
 from provisioning import lab, make_lab
 from skipping import run_watched
 
@@ -31,6 +31,7 @@ __all__ = [
     "embedded_mapi_server",
     "embedded_server",
     "example_package",
+    "jmap_peer_server",
     "lab",
     "make_lab",
     "server_directory",

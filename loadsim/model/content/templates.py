@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import encodebytes
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 
 from loadsim.model.content import headers, prose
@@ -188,6 +188,12 @@ def base64_lines(content: bytes) -> bytes:
     return encodebytes(content)[:-1].replace(b"\n", b"\r\n")
 
 
+def encoded_bytes(size_bytes: int) -> int:
+    """Return the base64 size of a file of this size."""
+    encoded = -(-size_bytes // 3) * 4
+    return encoded + max(0, encoded - 1) // 76 * len("\r\n")
+
+
 def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | None = None) -> Content:
     """Return a multipart of a text and a file (RFC 2046 section 5.1), with `mark` in the boundary.
 
@@ -204,6 +210,12 @@ def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | No
     )
     header = f'Content-Type: {within};\r\n boundary="{boundary}"\r\n'.encode()
     return Content(header, pieces, digest or body_digest(b"".join(pieces)))
+
+
+@lru_cache(maxsize=256)  # quoted-printable takes 1 ms per KB, and many messages share a text
+def encoded_text(text: str) -> bytes:
+    """Return text as loadsim encodes it: ASCII unchanged, everything else in quoted-printable UTF-8."""
+    return text.encode() if text.isascii() else quoted_printable(text.encode())
 
 
 def quoted_printable(text: bytes) -> bytes:

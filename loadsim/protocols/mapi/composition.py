@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from quopri import decodestring
 
 from loadsim.model.content.compose import Attachment, forwarded
@@ -28,6 +27,7 @@ from loadsim.model.content.templates import (
     Entity,
     base64_lines,
     enclose,
+    encoded_text,
     file_entity,
     quoted_printable,
     text_header,
@@ -125,18 +125,6 @@ def message_id_of(message: bytes) -> str:
 def sender_properties(address: str) -> list[tuple[int, Value]]:
     """Return a stored message's sender properties (MS-OXOMSG section 2.2.1); for sent mail, servers set them."""
     return [*((tag, address) for tag in _SENDER), *((tag, "SMTP") for tag in _SENDER_TYPES)]
-
-
-@lru_cache(maxsize=256)  # quoted-printable takes 1 ms per KB, and many messages share a text
-def encoded_text(text: str) -> bytes:
-    """Return text as loadsim encodes it: ASCII unchanged, everything else in quoted-printable UTF-8."""
-    return text.encode() if text.isascii() else quoted_printable(text.encode())
-
-
-def encoded_bytes(size_bytes: int) -> int:
-    """Return the base64 size of a file of this size."""
-    encoded = -(-size_bytes // 3) * 4
-    return encoded + max(0, encoded - 1) // 76 * len("\r\n")
 
 
 def _text(fields: Fields, name: str) -> str:

@@ -6,8 +6,8 @@ from loadsim.model.mail_program import driver_name
 from loadsim.model.ports import ALL_TASKS, Account, Observer, Services, Session
 from loadsim.model.terms import PUBLIC_TASKS, RECEIPT_TASKS
 from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.protocols.http.log_on import check_library
 from loadsim.protocols.mapi.address_book import AddressBook
-from loadsim.protocols.mapi.log_on import check_library
 from loadsim.protocols.mapi.mailbox import MapiMailbox
 from loadsim.protocols.mapi.session import MapiSession
 from loadsim.protocols.mapi.submission import MapiSubmission

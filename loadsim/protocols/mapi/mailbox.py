@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from loadsim.errors import MailMissing, ServerRefused
-from loadsim.model.content.templates import base64_lines
+from loadsim.model.content.templates import base64_lines, encoded_text
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import (
     CALENDAR,
@@ -31,7 +31,6 @@ from loadsim.protocols.mapi.composition import (
     Composed,
     NamedTags,
     composed,
-    encoded_text,
     message_id_of,
     sender_properties,
     whole_body,

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
+from loadsim.model.content.templates import encoded_bytes
 from loadsim.model.message_tag import MessageTag, vouched
 from loadsim.model.ports import Flag, Header, Part, flags_among
 from loadsim.model.provisioning_ports import Stored
 from loadsim.protocols.mapi import tags
-from loadsim.protocols.mapi.composition import NamedTags, encoded_bytes
+from loadsim.protocols.mapi.composition import NamedTags
 from loadsim.protocols.mapi.objects import Row, identifier, number, text
 
 _VERBS = {102: Flag.ANSWERED, 103: Flag.ANSWERED, 104: Flag.FORWARDED}

@@ -20,10 +20,11 @@ from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused
 from loadsim.model.host_port import bracketed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.error_mapping import again, internal
+from loadsim.protocols.http.channel import HttpChannel
+from loadsim.protocols.http.responses import Response
 from loadsim.protocols.mapi import bodies
-from loadsim.protocols.mapi.channel import HttpChannel
 from loadsim.protocols.mapi.codes import NOT_FOUND, PARTIAL, ErrorCode
-from loadsim.protocols.mapi.http import MAPI_CONTENT, Response
+from loadsim.protocols.mapi.http import DIALECT, MAPI_CONTENT
 from loadsim.protocols.mapi.rop_buffer import Notified, executed, rop_buffer
 from loadsim.protocols.mapi.rops import NO_HANDLE, Handle, LoggedOn, Request, logon, release
 from loadsim.protocols.sasl.masking import without_password
@@ -90,7 +91,7 @@ class MapiSession:
     _in_call: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        parts = (self.endpoint, self.context, self.account, self.observer, self.limit_s)
+        parts = (self.endpoint, self.context, self.account, self.observer, DIALECT, self.limit_s)
         self._channel, self._waiting = HttpChannel(*parts), HttpChannel(*parts)
         self._forget()
 

@@ -44,6 +44,20 @@ def run(place: Path, seed: int = 1, profile: dict[str, Any] = BUSY, **options: A
     return live(scenario, place, service_s=0.05, header={"users": USERS, "engine_users": USERS}, **options)
 
 
+@pytest.mark.parametrize(("one_copy", "lost"), [(True, False), (False, True)])
+def test_a_message_copied_and_moved_to_a_folder_is_there_once_over_jmap(one_copy: bool, lost: bool) -> None:
+    expected = ExpectedMail(1, [InitialMail("i" + "a" * 16, INBOX, True)], one_copy)
+    message = "i" + "a" * 16
+    events = [("copied", "Folder 01"), ("moved", "Folder 01"), ("left", "Folder 01"), ("moved", "Folder 02")]
+    for event, folder in events[:2]:
+        expected.replay([MailEvent(event, message, folder, 1)])
+    found = [HeldCopy(message, "Folder 01", frozenset({"\\seen"}), 1)]
+    assert bool(judge(expected, found).faults) == lost
+    expected.replay([MailEvent(event, message, folder, 1) for event, folder in events[2:]])
+    moved = [found[0]._replace(folder="Folder 02")]
+    assert bool(judge(expected, moved).faults) == lost
+
+
 @pytest.mark.parametrize("empties", [True, False])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_healthy_run_has_no_finding(tmp_path: Path, seed: int, empties: bool) -> None:

@@ -194,7 +194,7 @@ def test_a_malformed_mapi_url_is_rejected(url: Any) -> None:
 @pytest.mark.parametrize(
     ("server", "keys", "says"),
     [
-        ({}, {}, "server: expected embedded or imap and smtp, or mapi"),
+        ({}, {}, "server: expected embedded or imap and smtp, mapi, or jmap"),
         (
             {"mapi": {"url": "https://192.0.2.1"}},
             {},
@@ -213,6 +213,47 @@ def test_inconsistent_mapi_settings_are_rejected(server: Any, keys: dict[str, An
     with pytest.raises(ConfigError) as failed:
         scenario(server, "other", **keys)
     assert says in str(failed.value)
+
+
+JMAP = {"host": "127.0.0.1", "port": 8080}
+TOKENS = {"accounts": {"user": "u{index}", "token_file": "{user}", "manifest_key": "k"}}
+
+
+@pytest.mark.parametrize(
+    ("server", "keys", "says"),
+    [
+        ({"host": "192.0.2.1"}, {}, "server.jmap.host: expected a loopback address, or a host in allow_hosts"),
+        (JMAP | {"tls": "starttls"}, {}, "server.jmap.tls: expected"),
+        (JMAP | {"ca_file": "own.yaml"}, {}, "server.jmap.tls: expected implicit with ca_file, found none"),
+        (JMAP | {"auth": "ntlm"}, {}, "server.jmap.auth: expected"),
+        (JMAP | {"auth": "bearer"}, {}, "server.jmap.auth: expected accounts.token_file for bearer, found none"),
+        (JMAP, TOKENS, "accounts: expected each user's password, for jmap, found none"),
+        (JMAP | {"url": "http://127.0.0.1"}, {}, "server.jmap.url: expected one of the keys host, port, tls"),
+    ],
+)
+def test_inconsistent_jmap_settings_are_rejected(server: Any, keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as failed:
+        scenario({"jmap": server}, "jmap", **keys)
+    assert says in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("server", "port", "keys", "log_on"),
+    [
+        ({"host": "127.0.0.1"}, 80, {}, None),
+        ({"host": "127.0.0.1", "tls": "implicit"}, 443, {}, None),
+        (JMAP | {"auth": "bearer"}, 8080, TOKENS, "JMAP bearer"),
+    ],
+)
+def test_a_jmap_service_has_the_ports_of_http(server: Any, port: int, keys: dict[str, Any], log_on: str | None) -> None:
+    """The scenario that a run keeps is the same again."""
+    found = scenario({"jmap": server}, "jmap", **keys)
+    check_protocols(found)
+    assert isinstance(found.server, Server) and found.server.jmap is not None
+    assert (found.server.jmap.port, found.server.log_on) == (port, log_on)
+    assert preparing_driver(services_of(found)) == "jmap"
+    Path("again.yaml").write_text(found.to_yaml(), encoding="utf-8")
+    assert load_scenario("again.yaml").server == found.server
 
 
 @pytest.mark.parametrize("method", ["ntlm", "negotiate"])
@@ -266,13 +307,19 @@ def test_users_get_the_services_that_their_drivers_need(server: Any, protocols: 
         (
             "embedded",
             ["imap", "other"],
-            "topology: expected groups by IMAP and SMTP, or groups by MAPI, found imap, other",
+            "topology: expected groups by IMAP and SMTP, by MAPI, or by JMAP, found imap, other",
         ),
         (
             {"imap": IMAP, "smtp": SMTP, "mapi": HTTP},
             ["other", "imap"],
-            "topology: expected groups by IMAP and SMTP, or groups by MAPI, found imap, other",
+            "topology: expected groups by IMAP and SMTP, by MAPI, or by JMAP, found imap, other",
         ),
+        (
+            "embedded",
+            ["jmap"],
+            "server: expected jmap, which topology[0].protocol jmap needs, found imap and smtp and mapi",
+        ),
+        ({"imap": IMAP, "smtp": SMTP, "jmap": IMAP}, ["imap", "jmap"], "by MAPI, or by JMAP, found imap, jmap"),
         ({"mapi": HTTP}, ["wrong"], "protocol wrong: expected needs that are a tuple of imap, smtp, mapi"),
     ],
 )

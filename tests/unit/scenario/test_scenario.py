@@ -257,7 +257,7 @@ def test_unreadable_tables_are_rejected(tmp_path: Path, file: Path) -> None:
         ("topology.3.users=5", "--set topology.3.users: expected an index from 0 to 2", "found '3'"),
         ("name.first=5", "--set name.first: expected a mapping or a list", "found a single value"),
         ("topology.0.users=[", "--set topology.0.users: line 1: expected YAML, found an error: ", ""),
-        ("server={}", "--set server: expected embedded or imap and smtp, or mapi", "found a mapping"),
+        ("server={}", "--set server: expected embedded or imap and smtp, mapi, or jmap", "found a mapping"),
         ("run.window=2h", "--set run.window: expected", "found 15 min (by default) and 2 h"),
         ("topology.0.profile=midium", "--set topology.0.profile: ", "(perhaps loadsim-5.5/medium)"),
         ("topology.0.profile=loadsim-4.0/midium", "--set topology.0.profile: ", "(perhaps loadsim-4.0/medium)"),

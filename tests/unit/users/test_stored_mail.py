@@ -80,6 +80,21 @@ def test_messages_of_a_wiped_folder_are_missing_once() -> None:
     assert stored.missing == stored.initial
 
 
+@pytest.mark.parametrize("one_copy", [True, False])
+def test_a_folder_may_hold_one_copy_of_a_message_or_several(one_copy: bool) -> None:
+    """A JMAP Email that was copied and moved to a folder is there once, and gone once it is taken out."""
+    missing: list[str] = []
+    mail = StoredMail(USER, lambda _: {FOLDER: 1}, lambda event, name, _: missing.append(f"{event} {name}"), one_copy)
+    for _ in range(2):
+        mail.put(FOLDER, "a")
+    copy = header("a", Flag.SEEN)
+    mail.choose([copy], FOLDER)
+    mail.leaves([copy])
+    left = [header(initial_id(USER, FOLDER, 0), Flag.SEEN), *([] if one_copy else [header("a", Flag.SEEN)])]
+    mail.look(FOLDER, left, None, len(left))
+    assert missing == []
+
+
 def test_messages_missing_beyond_the_screen_are_counted() -> None:
     """Of a folder with more messages than a screen, those that are missing have no name, and count once."""
     stored = Stored(60)

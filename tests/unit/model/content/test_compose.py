@@ -22,10 +22,9 @@ from PIL import Image
 
 from loadsim.model.content.compose import Answered, Attachment, Contents, least_bytes
 from loadsim.model.content.prose import Writer
-from loadsim.model.content.templates import KINDS
+from loadsim.model.content.templates import KINDS, encoded_text
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, initial_id
 from loadsim.model.ports import Header, Part
-from loadsim.protocols.mapi.composition import encoded_text
 
 CONTENTS = Contents(42)
 SENT_US = 1_790_000_000_123_456

@@ -13,20 +13,13 @@ from hypothesis import strategies as st
 from virtual_runs import contents
 
 from loadsim.model.content.compose import Answered, Attachment
-from loadsim.model.content.templates import KINDS, base64_lines
+from loadsim.model.content.templates import KINDS, base64_lines, encoded_bytes, encoded_text
 from loadsim.model.message_tag import HEADER, MessageTag, body_digest
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings
 from loadsim.model.provisioning_ports import FolderStatus
 from loadsim.protocols.imap.folder_names import ASIDE
 from loadsim.protocols.mapi import tags
-from loadsim.protocols.mapi.composition import (
-    composed,
-    encoded_bytes,
-    encoded_text,
-    message_id_of,
-    sender_properties,
-    whole_body,
-)
+from loadsim.protocols.mapi.composition import composed, message_id_of, sender_properties, whole_body
 from loadsim.protocols.mapi.folders import read_folders
 from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.rops import LoggedOn

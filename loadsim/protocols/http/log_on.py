@@ -1,4 +1,4 @@
-"""Log-on over HTTP: Basic with each request (RFC 7617), or NTLM or Negotiate once per connection (RFC 4559)."""
+"""Log-on over HTTP: Basic or Bearer with each request (RFC 7617, RFC 6750), or NTLM or Negotiate per connection."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from loadsim.errors import ConfigError, ProtocolError
 from loadsim.model.ports import Account, Endpoint
+from loadsim.protocols.sasl import tokens
+from loadsim.scenario.log_on import BEARER, CONNECTION_METHODS
 
 if TYPE_CHECKING:
     from spnego import ContextProxy
@@ -30,7 +32,16 @@ def check_library(endpoint: Endpoint) -> None:
             ) from None
 
 
-def basic(account: Account) -> str:
+def logs_on_connection(endpoint: Endpoint) -> bool:
+    """Return True if a log-on is a connection's, not each request's (RFC 4559)."""
+    return bool(endpoint.methods) and endpoint.methods[0] in CONNECTION_METHODS
+
+
+def credentials(endpoint: Endpoint, account: Account) -> str:
+    """Return the Authorization value of each request. Raises `GeneratorFailed` if a token cannot be read."""
+    if endpoint.methods[:1] == (BEARER,):
+        assert account.token_file is not None
+        return f"Bearer {tokens.current(account.token_file)}"
     return "Basic " + b64encode(f"{account.name}:{account.password}".encode()).decode()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,19 +13,27 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.model.records import LOOP, Arrival
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import Guard, failing_as, loss
+from loadsim.protocols.http.log_on import MOST_STEPS, Handshake, authorized, credentials, logs_on_connection
+from loadsim.protocols.http.responses import LARGEST_BODY_BYTES, Response, ResponseParser
 from loadsim.protocols.lines import KEPT_BYTES
-from loadsim.protocols.mapi.http import Response, ResponseParser
-from loadsim.protocols.mapi.log_on import MOST_STEPS, Handshake, authorized, basic
 from loadsim.protocols.tls import remember
 from loadsim.protocols.transport import Transport
 
-USUAL_PERIOD_S, LONGEST_PERIOD_S = 15.0, 300.0
-"""The default and the longest interval at which a server sends PENDING."""
-
-CONNECT = "MAPI connection"
-"""The name under which connecting is reported, TLS handshake included."""
-
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpDialect:
+    """The differences between the protocols over HTTP.
+
+    `name` begins the names of commands. `period_s` returns the longest silence within a response that has begun,
+    according to its header. `whole` reads a complete response; `shown` is its line in the report of a failure.
+    """
+
+    name: str
+    period_s: Callable[[Response], float]
+    whole: Callable[[Response], Response]
+    shown: Callable[[Response], str]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -37,6 +44,8 @@ class _Connection(asyncio.Protocol):
     is_logged_on: bool = field(default=False, init=False)  # by NTLM or Negotiate
     received_bytes: int = field(default=0, init=False)  # of this exchange
     on_piece: Callable[[Response | None], None] | None = field(default=None, init=False)
+    most_bytes: int = field(default=LARGEST_BODY_BYTES, init=False)
+    take: Callable[[bytes], None] | None = field(default=None, init=False)
     transport: Transport | None = field(default=None, init=False)
     arrival: Arrival = field(default=(0, LOOP), init=False)  # of the last bytes
     _parser: ResponseParser | None = field(default=None, init=False)
@@ -49,7 +58,8 @@ class _Connection(asyncio.Protocol):
     async def exchange(self, request: bytes) -> Response:
         """Send a request, and return its response. Raises `TaskFailed`."""
         assert self.transport is not None
-        self._parser, self._ended = ResponseParser(), asyncio.get_running_loop().create_future()
+        self._parser = ResponseParser(self.most_bytes, self.take)
+        self._ended = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         return await self._ended
 
@@ -112,6 +122,7 @@ class HttpChannel:
     context: ssl.SSLContext | None
     account: Account
     observer: Observer
+    dialect: HttpDialect
     limit_s: float  # of a request, from its first byte to the last of its response
     _connection: _Connection | None = field(default=None, init=False)
 
@@ -122,12 +133,14 @@ class HttpChannel:
         read: Callable[[Response], R],
         begun: Callable[[], None] | None = None,
         longest_s: float | None = None,
+        most_bytes: int = LARGEST_BODY_BYTES,
+        take: Callable[[bytes], None] | None = None,
     ) -> R:
         """Send a request, and return `read`'s result for the response. Raises `TaskFailed`, as `read` may.
 
-        With `begun`, the response may take `longest_s`, and silence may last `limit_s` longer than the server's
-        interval of PENDING (MS-OXCMAPIHTTP section 2.2.3.3.5). When the response begins, the request is reported and
-        `begun` called.
+        With `begun`, the response may take `longest_s`, and silence may last `limit_s` longer than the dialect's
+        period. When the response begins, the request is reported and `begun` called. `most_bytes` and `take` are
+        `ResponseParser`'s.
         """
         connection = await self._connected()
         since, outcome, is_reported = self.observer.now(), "lost", False
@@ -140,7 +153,7 @@ class HttpChannel:
             nonlocal outcome, is_reported
             if head is None or head.status != 200:  # a response that never begins has the usual limit
                 return
-            limit.reschedule(asyncio.get_running_loop().time() + self.limit_s + _pending_period_s(head))
+            limit.reschedule(asyncio.get_running_loop().time() + self.limit_s + self.dialect.period_s(head))
             if begun is not None and not is_reported:
                 read(head)
                 outcome, is_reported = "ok", True
@@ -151,10 +164,11 @@ class HttpChannel:
             with failing_as(name):
                 async with asyncio.timeout(longest_s), asyncio.timeout(self.limit_s) as limit:
                     connection.received_bytes, connection.on_piece = 0, on_piece if begun else None
+                    connection.most_bytes, connection.take = most_bytes, take
                     self.observer.lines.append(since)
                     self.observer.lines.append(f"{name}, {len(request)} bytes".encode())
-                    response = await self._authorized(connection, request)
-            self.observer.lines.append(_status(response)[:KEPT_BYTES])
+                    response = self.dialect.whole(await self._authorized(connection, request))
+            self.observer.lines.append(self.dialect.shown(response).encode()[:KEPT_BYTES])
             answer = read(response)
             outcome = "ok"
         except TaskFailed as failure:
@@ -173,8 +187,8 @@ class HttpChannel:
 
     async def _authorized(self, connection: _Connection, request: bytes) -> Response:
         """Send a request with credentials. With NTLM or Negotiate, a connection's first request logs on."""
-        if not self.endpoint.methods:
-            return await connection.exchange(authorized(request, basic(self.account)))
+        if not logs_on_connection(self.endpoint):
+            return await connection.exchange(authorized(request, credentials(self.endpoint, self.account)))
         if connection.is_logged_on:
             response = await connection.exchange(request)
             if response.status == 401:
@@ -212,11 +226,16 @@ class HttpChannel:
         finally:
             if outcome != "ok":
                 self._drop(made)
-            self.observer.command(CONNECT, since, outcome, 0, 0, (self.observer.now(), LOOP))
+            self.observer.command(f"{self.dialect.name} connection", since, outcome, 0, 0, (self.observer.now(), LOOP))
         if not made.is_open:  # `close` was called meanwhile
             made.close()
             raise ServerLost("closed")
         return made
+
+    @property
+    def arrival_ns(self) -> int | None:
+        """The instant at which the last bytes arrived; None without a connection."""
+        return None if self._connection is None else self._connection.arrival[0]
 
     def _drop(self, connection: _Connection) -> None:
         """Close a connection; when a cancelled request ends, there may already be another one."""
@@ -228,17 +247,3 @@ class HttpChannel:
         """Close the connection at once; a request under way fails."""
         if self._connection is not None:
             self._drop(self._connection)
-
-
-def _status(response: Response) -> bytes:
-    """Return a response as a line, without its reason phrase, in which a server may repeat credentials."""
-    code = response.fields.get("x-responsecode", "")
-    return (
-        f"{response.status} X-ResponseCode {code if code.isdecimal() else 'none'}, {len(response.body)} bytes".encode()
-    )
-
-
-def _pending_period_s(head: Response) -> float:
-    """Return the longest time between two pieces of a response, according to its header."""
-    stated = head.fields.get("x-pendingperiod", "")
-    return min(int(stated) / 1000, LONGEST_PERIOD_S) if re.fullmatch(r"\d{1,9}", stated, re.ASCII) else USUAL_PERIOD_S

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadsim.errors import ProtocolError
-from loadsim.protocols.mapi.http import LARGEST_BODY_BYTES, LONGEST_HEAD_BYTES, Response, ResponseParser
+from loadsim.protocols.http.responses import LARGEST_BODY_BYTES, LONGEST_HEAD_BYTES, Response, ResponseParser
+from loadsim.protocols.mapi.http import whole
 
 MAPI = b"HTTP/1.1 200 OK\r\nContent-Type: application/mapi-http\r\nX-ResponseCode: 0\r\n"
 
@@ -23,7 +24,7 @@ def parsed(*pieces: bytes, ended: bool = False) -> Response | None:
         parser.feed(piece)
     if ended:
         parser.end()
-    return parser.response
+    return None if parser.response is None else whole(parser.response)
 
 
 def chunks(*contents: bytes) -> bytes:

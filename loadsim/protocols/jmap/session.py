@@ -1,0 +1,320 @@
+"""One user's session of JMAP: the session resource, one request at a time, and the wait for pushed states.
+
+JMAP itself has no session; a log-on reads the session resource, and a loss, silence or 401 ends the session. Any other
+refusal leaves it. Pushed states come over a second connection (RFC 8620 section 7.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.model.host_port import bracketed
+from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.error_mapping import again, internal
+from loadsim.protocols.http.channel import HttpChannel, HttpDialect
+from loadsim.protocols.http.responses import Response
+from loadsim.protocols.jmap.calls import Answers, Call, read_answers, request_body
+from loadsim.protocols.jmap.events import EventParser, email_state
+from loadsim.protocols.jmap.problem import problem_of
+from loadsim.protocols.jmap.resource import WELL_KNOWN, SessionResource, expanded, read_resource, target
+from loadsim.protocols.jmap.state_rules import JmapUserCheck
+from loadsim.protocols.jmap.values import malformed, parse
+from loadsim.protocols.sasl.masking import without_password
+
+LARGEST_JSON_BYTES = 1 << 23
+LARGEST_BLOB_BYTES = 1 << 26
+"""The largest responses. 256 headers have 200 KB of JSON; blobs are whole messages and their files."""
+
+MOST_REDIRECTS = 5
+
+PING_S = 60
+"""The interval of pings asked of the server: a stream that is silent for longer is lost."""
+
+MOST_FRUITLESS, PAUSE_S = 3, 1.0
+"""The number of event streams in a row that end without an event, and the pause that follows."""
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+ANY = "*/*"
+VERSION = "; jmapVersion=rfc-8621"
+"""A parameter of Accept: James 3.8 otherwise answers by the draft that preceded the RFCs, unless configured."""
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+R = TypeVar("R")
+
+DIALECT = HttpDialect(
+    "JMAP",
+    period_s=lambda _: float(PING_S),
+    whole=lambda response: response,
+    shown=lambda response: f"{response.status}, {len(response.body)} bytes",
+)
+
+
+async def _nothing(state: str | None, at_ns: int | None) -> None:
+    pass
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class JmapSession:
+    """One user's session, across lost and re-established ones.
+
+    `with session:` surrounds each of the port's calls. If the session ends during a call, the call fails; between
+    calls, the observer gets the loss. `on_state` gets each pushed state of Email and its arrival, and None if changes
+    are to be looked for.
+    """
+
+    endpoint: Endpoint
+    context: ssl.SSLContext | None
+    account: Account
+    observer: Observer
+    limit_s: float  # of each request
+    poll_s: float  # between looks for changes, if the server does not push
+    on_state: Callable[[str | None, int | None], Awaitable[None]] = field(default=_nothing, init=False)
+    check: JmapUserCheck | None = None  # of all the user's sessions
+    resource: SessionResource | None = field(default=None, init=False)  # None: no session
+    failure: TaskFailed | None = field(default=None, init=False)  # why it ended
+    pushes: bool = field(default=False, init=False)  # the server has accepted an event stream
+    _channel: HttpChannel = field(init=False)
+    _stream: HttpChannel = field(init=False)
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _waits: list[asyncio.Task[None]] = field(default_factory=list, init=False)
+    _state: tuple[str | None, int | None] | None = field(default=None, init=False)  # pushed, and not taken yet
+    _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _in_call: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        parts = (self.endpoint, self.context, self.account, self.observer, DIALECT, self.limit_s)
+        self._channel, self._stream = HttpChannel(*parts), HttpChannel(*parts)
+
+    # --- the session ---
+
+    async def log_on(self, calls: Callable[[SessionResource], Sequence[Call]]) -> Answers:
+        """Fetch the session resource, following redirects, and send a first request. Return its answers."""
+        self.abandon()
+        self.failure, self._in_call = None, True
+        try:
+            self.resource = await self._fetch_resource()
+            return await self.ask(calls(self.resource))
+        except BaseException:
+            self.abandon()
+            raise
+        finally:
+            self._in_call = False
+
+    async def _fetch_resource(self) -> SessionResource:
+        at = WELL_KNOWN
+        for _ in range(MOST_REDIRECTS):
+            response = await self._send("session", "GET", at)
+            if response.status not in _REDIRECTS:
+                return read_resource(response.body, self.endpoint, at)
+            at = target(response.fields.get("location", ""), self.endpoint, at)
+        raise ServerRefused("too many redirects session", f"expected at most {MOST_REDIRECTS}")
+
+    def log_off(self) -> None:
+        """Close both connections: JMAP has no log-off."""
+        with self:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close at once; only `log_on` makes a new session."""
+        self._stop()
+        self.resource = None
+
+    def _stop(self) -> None:
+        waits, self._waits = self._waits, []
+        for wait in waits:
+            if wait is not asyncio.current_task():
+                wait.cancel()
+        self.pushes = False
+        self._stream.close()
+        self._channel.close()
+
+    @property
+    def is_on(self) -> bool:
+        return self.resource is not None and self.failure is None
+
+    def __enter__(self) -> SessionResource:
+        """Begin a call. Raises as `current` does."""
+        resource = self.current
+        self._in_call = True
+        return resource
+
+    @property
+    def current(self) -> SessionResource:
+        """The session resource. Raises `ServerLost` if there is no session, or the failure that broke it."""
+        if self.failure is not None:
+            raise again(self.failure)
+        if self.resource is None:
+            raise ServerLost("not logged on")
+        return self.resource
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._in_call = False
+        if error is None and self.failure is not None:  # the wait failed, but this call succeeded
+            self.observer.lost(self.failure)
+
+    def _end(self, failure: TaskFailed) -> None:
+        """End the session by a failure, once."""
+        if self.failure is None and self.resource is not None:
+            self.failure = failure
+            self._stop()
+
+    # --- requests ---
+
+    async def ask(self, calls: Sequence[Call], name: str = "") -> Answers:
+        """Send a request of these calls, recorded by its first method unless a name is given."""
+        resource = self.current
+        body = request_body(calls, resource.account_id)
+        async with self._asking:
+            began = self.check.begin(calls) if self.check is not None else 0
+            response = await self._send(name or calls[0].method, "POST", resource.api, body)
+            try:
+                answers = read_answers(response.body, calls)
+                if self.check is not None:
+                    self.check.answered(answers, began)
+            except ProtocolError as failure:
+                self._end(failure)
+                raise
+        return answers
+
+    async def upload(self, message: bytes) -> str:
+        """Upload a message (RFC 8620 section 6.1). Return its blob's id."""
+        resource = self.current
+        at = expanded(resource.upload, accountId=resource.account_id)
+        async with self._asking:
+            response = await self._send("upload", "POST", at, message, "message/rfc822")
+        return parse(response.body, "upload").text("blobId")
+
+    async def download(self, blob_id: str) -> bytes:
+        """Download a blob (RFC 8620 section 6.2)."""
+        resource = self.current
+        values = {"accountId": resource.account_id, "blobId": blob_id, "name": "blob"}
+        at = expanded(resource.download, **values, type="application/octet-stream")
+        async with self._asking:
+            return (await self._send("download", "GET", at)).body
+
+    async def _send(self, name: str, method: str, at: str, body: bytes = b"", kind: str = JSON) -> Response:
+        """Send an HTTP request. Return its response, which is a success or, for the session resource, a redirect."""
+        is_json, is_session = name != "download", name == "session"
+
+        def read(response: Response) -> Response:
+            if response.status in (200, 201) or (is_session and response.status in _REDIRECTS):
+                if is_json and response.status == 200 and not response.fields.get("content-type", "").startswith(JSON):
+                    raise ProtocolError("JMAP response", f"expected {JSON}, found another type")
+                return response
+            raise self._refused(name, response)
+
+        request = self._request(method, at, JSON if is_json else ANY, body, kind)
+        most_bytes = LARGEST_JSON_BYTES if is_json else LARGEST_BLOB_BYTES
+        try:
+            return await self._channel.ask(f"JMAP {name}", request, read, most_bytes=most_bytes)
+        except ServerRefused:
+            raise
+        except TaskFailed as failure:
+            self._end(failure)
+            raise
+
+    def _request(self, method: str, at: str, accepted: str, body: bytes = b"", kind: str = JSON) -> bytes:
+        has_body = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n" if method == "POST" else ""
+        head = (
+            f"{method} {at} HTTP/1.1\r\n"
+            f"Host: {bracketed(self.endpoint.host)}:{self.endpoint.port}\r\n"
+            f"Accept: {accepted}{VERSION}\r\n"
+            f"User-Agent: loadsim\r\n{has_body}\r\n"
+        )
+        return head.encode() + body
+
+    def _refused(self, name: str, response: Response) -> TaskFailed:
+        """Return the failure for a status; 401 ends a session that had been logged on."""
+        kind, line = problem_of(response, name)
+        ends = response.status == 401 and self.resource is not None
+        return (ServerLost if ends else ServerRefused)(kind, without_password(line, self.account))
+
+    # --- the wait for changes ---
+
+    async def wait(self) -> None:
+        """Wait for changes until the session ends; return once the server has accepted or refused an event stream."""
+        if self._waits:
+            return
+        loop = asyncio.get_running_loop()
+        accepted: asyncio.Future[None] = loop.create_future()
+        self._waits = [
+            loop.create_task(self._guarded(work, accepted)) for work in (self._listen(accepted), self._follow(accepted))
+        ]
+        await accepted
+
+    async def _guarded(self, work: Awaitable[None], accepted: asyncio.Future[None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - an error in loadsim ends only this session
+            failure = error if isinstance(error, TaskFailed) else internal(error)
+            self._end(failure)
+            if not accepted.done():
+                accepted.set_exception(failure)
+            elif self.resource is not None and not self._in_call:
+                self.observer.lost(failure)
+        finally:
+            if not accepted.done():
+                accepted.set_result(None)
+
+    async def _listen(self, accepted: asyncio.Future[None]) -> None:
+        """Keep an event stream open, and reopen it when it ends. Return if the server refuses it."""
+        assert self.resource is not None
+        resource, parser, fruitless, pushed = self.resource, EventParser(), 0, False
+        at = expanded(resource.events, types="*", closeafter="no", ping=str(PING_S)) if resource.events else ""
+
+        def settle() -> None:
+            self.pushes = True
+            if not accepted.done():
+                accepted.set_result(None)
+
+        def check(response: Response) -> Response:
+            if response.status != 200:
+                raise self._refused("EventSource", response)
+            if not response.fields.get("content-type", "").startswith(EVENTS):
+                raise malformed(f"{EVENTS} as the type of events")
+            return response
+
+        def take(data: bytes) -> None:
+            nonlocal pushed
+            for event in parser.feed(data):
+                if (state := email_state(event, resource.account_id)) is not None:
+                    pushed = True
+                    if self.check is not None:
+                        self.check.pushed(state)
+                    self._push(state, self._stream.arrival_ns)
+
+        try:
+            while at:
+                parser, pushed = EventParser(), False
+                await self._stream.ask("JMAP EventSource", self._request("GET", at, EVENTS), check, settle, take=take)
+                fruitless = 0 if pushed else fruitless + 1
+                self._push(None, None)  # a change may come before the next stream
+                if fruitless > MOST_FRUITLESS:
+                    await asyncio.sleep(PAUSE_S)
+        except ServerRefused:
+            self.pushes = False
+
+    async def _follow(self, accepted: asyncio.Future[None]) -> None:
+        """Report pushed states, of several only the last; without pushes, report None at intervals."""
+        await asyncio.shield(accepted)
+        while True:
+            try:
+                async with asyncio.timeout(None if self.pushes else self.poll_s):
+                    await self._news.wait()
+            except TimeoutError:
+                self._push(None, None)
+            self._news.clear()
+            state, self._state = self._state, None
+            if state is not None:
+                await self.on_state(*state)
+
+    def _push(self, state: str | None, at_ns: int | None) -> None:
+        self._state = state, at_ns
+        self._news.set()

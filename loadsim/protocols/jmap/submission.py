@@ -1,0 +1,113 @@
+"""Submission over JMAP (RFC 8621 section 7): the message is stored as a draft, then submitted and filed as sent.
+
+Email/set would have the server compose the message, and its bytes would differ from those that loadsim's tag states.
+Email/import keeps them; it has a request of its own, since James 3.8 resolves no id of an import in the same request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
+from loadsim.model.ports import DRAFTS, SENT_ITEMS, Flag
+from loadsim.model.provisioning_ports import NewMessage, ServerOffer
+from loadsim.protocols.jmap.calls import Call, check_set
+from loadsim.protocols.jmap.imports import message_id_of
+from loadsim.protocols.jmap.mailbox import JmapMailbox
+
+METHOD = "EmailSubmission/set"
+
+
+@dataclass(slots=True, eq=False)
+class JmapSubmission:
+    """Implements `Probing`, which includes `ports.Submission`, in the mailbox's session.
+
+    If the mailbox is not logged on, a session lasts from the first message until `close`.
+    """
+
+    mailbox: JmapMailbox
+    _logged_on: bool = field(default=False, init=False)  # by a message
+
+    async def send(
+        self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None = None
+    ) -> bool:
+        """Upload, Email/import, and EmailSubmission/set with onSuccessUpdateEmail.
+
+        Return False: it requests no delivery receipts. If the mailbox loses its session by this, the observer gets the
+        loss, too.
+        """
+        session = self.mailbox.session
+        was_on = session.is_on
+        try:
+            await self._send(sender, recipients, message)
+        except TaskFailed:
+            if was_on and session.failure is not None:
+                session.observer.lost(session.failure)
+            raise
+        return False
+
+    async def _send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        await self._log_on()
+        mailbox, session = self.mailbox, self.mailbox.session
+        with session:
+            identity = self._identity(sender)
+            sent = await mailbox.id_of(SENT_ITEMS)
+            try:
+                drafts = await mailbox.id_of(DRAFTS)
+            except ServerRefused:  # Cyrus makes none by itself
+                drafts = sent
+            new = NewMessage(message, (Flag.SEEN, Flag.DRAFT))
+            (draft,) = await mailbox.imports.store(drafts, [new])
+            patch: dict[str, Any] = {"keywords/$draft": None}
+            if drafts != sent:
+                patch |= {f"mailboxIds/{drafts}": None, f"mailboxIds/{sent}": True}
+            envelope = {"mailFrom": {"email": sender}, "rcptTo": [{"email": address} for address in recipients]}
+            create = {"s": {"emailId": draft, "identityId": identity, "envelope": envelope}}
+            try:
+                answers = await session.ask([Call(METHOD, {"create": create, "onSuccessUpdateEmail": {"#s": patch}})])
+                check_set(answers[0], METHOD, created=["s"])
+            except (ServerRefused, GeneratorFailed):
+                with suppress(TaskFailed):
+                    await session.ask([Call("Email/set", {"destroy": [draft]})])
+                raise
+            check_set(answers.of(0, "Email/set"), "Email/set", updated=[draft])
+            mailbox.sent[message_id_of(message)] = draft
+
+    def _identity(self, sender: str) -> str:
+        """Return the identity with this address, or with its domain (RFC 8621 section 6)."""
+        domain = "*@" + sender.rpartition("@")[2].lower()
+        for wanted in (sender.lower(), domain):
+            for identity in self.mailbox.identities:
+                if identity.text("email").lower() == wanted:
+                    return identity.id("id")
+        raise ServerRefused("no identity", f"expected one with the address {sender}")
+
+    async def check(self) -> None:
+        """Log on, and find the identity of the user's own address."""
+        address = self.mailbox.session.account.address
+        await self.ask(address, address)
+
+    async def ask(self, sender: str, recipient: str) -> ServerOffer:
+        """Find the sender's identity; no method of JMAP asks about a recipient. See `Probing`."""
+        try:
+            await self._log_on()
+            self._identity(sender)
+            return self.mailbox.offer
+        finally:
+            await self.close()
+
+    async def _log_on(self) -> None:
+        """Begin a session if the mailbox has none, and has lost none."""
+        session = self.mailbox.session
+        if session.resource is None and session.failure is None:
+            await self.mailbox.log_on()
+            self._logged_on = True
+
+    async def close(self) -> None:
+        """End a session begun here."""
+        if self._logged_on and self.mailbox.session.is_on:
+            await self.mailbox.log_off()
+        self._logged_on = False
