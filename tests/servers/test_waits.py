@@ -11,7 +11,7 @@ import asyncio
 import io
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,14 +27,12 @@ from virtual_runs import EVERYTHING, contents, scenario_of
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
 from loadsim.engine.event_log import Events
-from loadsim.model.ports import ALL_TASKS, Account, Driver, Observer, Services, Session
+from loadsim.model.ports import Account, Driver, Observer, Services, Session
 from loadsim.model.records import SPANS, Arrival, CommandFields, MailFields, TaskFields
-from loadsim.model.terms import ASSISTANT_TASKS
 from loadsim.protocols.registry import open_drivers
 from loadsim.provisioning.initialise import initialise
 from loadsim.scenario.workload import Workload
 
-OF_USERS = ALL_TASKS - {"FIRST SYNC", *ASSISTANT_TASKS, "LOGOFF"}
 HELD_S = 0.002
 USERS = 2
 
@@ -159,15 +157,16 @@ class PerUser:
 
 @dataclass
 class Records:
-    """An engine's recorder, which keeps the tasks; it ends the run once each has succeeded."""
+    """An engine's recorder, which keeps the tasks; it ends the run once each of these has succeeded."""
 
+    expected: Set[str]
     tasks: list[TaskRecord] = field(default_factory=list)
     engine: Engine | None = None
 
     def task(self, record: TaskFields) -> None:
         if (made := TaskRecord(*record)).task not in SPANS:
             self.tasks.append(made)
-        if self.engine is not None and self.succeeded >= OF_USERS:
+        if self.engine is not None and self.succeeded >= self.expected:
             self.engine.stop()
             self.engine = None
 
@@ -222,9 +221,10 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 async def tasks_of(
     workload: Workload, services: Services, held: Mapping[int, list[Span]], commands: Mapping[int, list[Span]]
 ) -> list[TaskRecord]:
-    """Run users, each through proxies of their own, until each task has succeeded."""
+    """Run users, each through proxies of their own, until each planned task has succeeded."""
     await initialise(workload, services, "auto", lambda *_: None)
-    records = Records()
+    (group,) = workload.scenario.topology
+    records = Records(group.planned_tasks - {"LOGOFF"})
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
         drivers: dict[int, Driver] = {}
         for user, own in held.items():
