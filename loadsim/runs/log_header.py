@@ -12,7 +12,8 @@ from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError
 from loadsim.findings.formats import length
-from loadsim.model.terms import OVER_HTTP, SENDING
+from loadsim.model.ports import OF_ALL_USERS
+from loadsim.model.terms import OVER_HTTP, POST, SENDING
 from loadsim.protocols.registry import needed_services
 from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.runs.watcher import Watcher
@@ -59,9 +60,10 @@ def is_audited(workload: Workload, load: PlannedLoad | None, most: int = MOST_ME
     scenario = workload.scenario
     if scenario.audit is not None or load is None or scenario.plugin_tasks:
         return bool(scenario.audit)
-    start = sum(sum(workload.start_state(user).values()) for user in range(1, scenario.users + 1))
-    copies = 1 + max(profile.new_mail.recipients for profile in workload.profiles)  # one in Sent Items
-    return start + copies * sum(sum(load.tasks.get(task, ())) for task in SENDING) <= most
+    start = sum(sum(workload.start_state(user).values()) for user in range(OF_ALL_USERS, scenario.users + 1))
+    recipients = max(profile.new_mail.recipients for profile in workload.profiles)
+    copies = dict.fromkeys(SENDING, 1 + min(recipients, scenario.users)) | {POST: 1}  # one in Sent Items
+    return start + sum(number * sum(load.tasks.get(task, ())) for task, number in copies.items()) <= most
 
 
 def run_header(

@@ -13,6 +13,7 @@ from documents import all_tables, listed
 from junit_rules import cases_of
 from small_runs import written
 from timing_samples import ENDED, event
+from virtual_runs import quiet, scenario_of
 
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import summarise
@@ -37,6 +38,7 @@ from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.planned_load import PlannedLoad
 
 LOST = finding(Code.MAIL_LOST, "user00002", message_id="<n1.0.r@loadsim.test>", user=2, folder="INBOX")
+EMPTY = {"deleted_items": 0, "folders": 1, "messages_per_folder": 0}
 LOAD = PlannedLoad(100.0, {"SEND": (100, 100), "REPLY": (100, 0)})
 UNREAD = finding(Code.MAILBOX_UNREAD, "account user00003", why="refused")
 
@@ -265,6 +267,20 @@ def test_runs_are_audited_by_setting_or_number_of_planned_messages(
 ) -> None:
     workload = Workload(replace(load_scenario(str(written(tmp_path / "small.yaml"))), audit=wanted))
     assert is_audited(workload, load, most) is expected
+
+
+def test_a_notice_to_all_users_has_a_copy_for_each(tmp_path: Path) -> None:
+    notices = {"mailbox": False, "new_mail": {"per_day": 1, "recipients": "all"}, "messages": {"ups1K": 1}}
+    workload = Workload(scenario_of(tmp_path, (quiet(start_state=EMPTY), 9), (notices, 1)))
+    notice = PlannedLoad(60.0, {"INJECT": (100,)})
+    assert [is_audited(workload, notice, most) for most in (999, 1000)] == [False, True]
+
+
+def test_posts_are_messages(tmp_path: Path) -> None:
+    public = {"folders": {"public": "Notices"}, "mailbox": {"public": 200}}
+    workload = Workload(scenario_of(tmp_path, (quiet(start_state=EMPTY), 2), **public))
+    posts = PlannedLoad(60.0, {"POST": (50, 50)})
+    assert [is_audited(workload, posts, most) for most in (299, 300)] == [False, True]
 
 
 def test_an_unaudited_run_has_a_warning(tmp_path: Path) -> None:
