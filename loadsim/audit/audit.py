@@ -140,10 +140,10 @@ class Auditor:
     def judge(self, user: int, found: Sequence[HeldCopy]) -> Judged:
         """Compare the copies found in a mailbox, or in the public folder, with the records, and keep the result."""
         known = self._workload.scenario.initialise != "never"
-        one_copy = self._workload.population.group(user).protocol in ONE_COPY
-        expected = ExpectedMail(user, start_of(self._workload, user) if known else None, one_copy)
+        protocol = "" if user == OF_ALL_USERS else self._workload.population.group(user).protocol
+        expected = ExpectedMail(user, start_of(self._workload, user) if known else None, protocol in ONE_COPY)
         expected.replay(self._file.events(user))
-        if self._workload.population.group(user).protocol == POP3:  # Dovecot flags what it sends, other servers do not
+        if protocol == POP3:  # Dovecot flags what it sends, other servers do not
             found = [copy._replace(never_kept=_ALL_FLAGS) for copy in found]
         judged = judge(expected, found, complete=bool(self._complete[user]))
         self._file.take(user, judged)

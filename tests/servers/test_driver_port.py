@@ -47,7 +47,7 @@ from loadsim.model.ports import (
     Session,
 )
 from loadsim.model.provisioning_ports import NewMessage, Provisioning
-from loadsim.model.terms import OVER_HTTP, RECEIPT_TASKS
+from loadsim.model.terms import OVER_HTTP, PUBLIC_TASKS, RECEIPT_TASKS
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import open_driver
@@ -455,7 +455,7 @@ def test_a_driver_has_the_name_of_its_entry_point_and_supports_all_tasks(site: S
 
     async def scenario(stage: Stage) -> None:
         assert isinstance(stage.driver, Driver)
-        lacking = RECEIPT_TASKS if site.name == "mapi" else ()
+        lacking = (*RECEIPT_TASKS, *PUBLIC_TASKS) if site.name in OVER_HTTP else ()
         assert (stage.driver.name, stage.driver.supported_tasks) == (site.name, ALL_TASKS.difference(lacking))
 
     site.run(scenario)
