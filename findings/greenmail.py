@@ -9,17 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
-def greenmail() -> Iterator[int]:
-    """Run the jar that the first argument names, and yield its port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def greenmail(*further: str) -> Iterator[Any]:
+    """Run the jar that the first argument names. Yield its port or, with `further` protocols, the ports of all."""
+    protocols = ("imap", *further)
+    with contextlib.ExitStack() as stack:
+        free = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in protocols]
+        ports = [each.getsockname()[1] for each in free]
     properties = {
         "greenmail.hostname": "127.0.0.1",
-        "greenmail.imap.hostname": "127.0.0.1",
-        "greenmail.imap.port": port,
+        **{f"greenmail.{protocol}.hostname": "127.0.0.1" for protocol in protocols},
+        **{f"greenmail.{protocol}.port": port for protocol, port in zip(protocols, ports, strict=True)},
         "greenmail.users": "anna:secret@example.test",
         "greenmail.users.login": "local_part",
         "user.timezone": "UTC",
@@ -27,7 +30,7 @@ def greenmail() -> Iterator[int]:
     options = [f"-D{name}={value}" for name, value in properties.items()]
     with subprocess.Popen(["java", *options, "-jar", sys.argv[1]], stdout=subprocess.DEVNULL) as server:
         try:
-            yield port
+            yield tuple(ports) if further else ports[0]
         finally:
             server.terminate()
 
