@@ -8,5 +8,8 @@ SWITCHES = {
         *("relative_urls=true", "maxObjectsInGet=60", "maxObjectsInSet=2"),
     ),
     "cyrus": (*("relative_urls=true", 'mailboxes=[["Inbox","inbox"]]', 'push_types=["Email"]', "content_ids=true"),),
-    "cyrus-3.6": ('mailboxes=[["Inbox","inbox"]]', "content_ids=true", "push=false"),
+    "cyrus-3.6": (
+        *('mailboxes=[["Inbox","inbox"]]', "content_ids=true", "push=false"),
+        *("identity_without_address=true", "import_without_states=true"),
+    ),
 }

@@ -77,9 +77,12 @@ class JmapSubmission:
             mailbox.sent[message_id_of(message)] = draft
 
     def _identity(self, sender: str) -> str:
-        """Return the identity with this address, or with its domain (RFC 8621 section 6)."""
+        """Return the identity with this address, or with its domain (RFC 8621 section 6), or without an address.
+
+        Cyrus 3.6 has one without for a log-on name without a domain.
+        """
         domain = "*@" + sender.rpartition("@")[2].lower()
-        for wanted in (sender.lower(), domain):
+        for wanted in (sender.lower(), domain, ""):
             for identity in self.mailbox.identities:
                 if identity.text("email").lower() == wanted:
                     return identity.id("id")
