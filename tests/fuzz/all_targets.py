@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import control_targets, file_targets, mail_targets, mapi_targets, visit_targets
+from . import control_targets, file_targets, jmap_targets, mail_targets, mapi_targets, visit_targets
 from .target import Target
 
 TARGETS: Mapping[str, Target] = {
@@ -12,6 +12,7 @@ TARGETS: Mapping[str, Target] = {
     for each in (
         *mail_targets.TARGETS,
         *mapi_targets.TARGETS,
+        *jmap_targets.TARGETS,
         *visit_targets.TARGETS,
         *file_targets.TARGETS,
         *control_targets.TARGETS,

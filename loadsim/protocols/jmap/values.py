@@ -24,9 +24,9 @@ def malformed(expected: str) -> ProtocolError:
 
 
 def parse(body: bytes, what: str) -> Members:
-    """Return a JSON object. Numbers that JSON does not have are rejected, and so is a text too deep for Python."""
+    """Return a JSON object (UTF-8). What JSON does not have is rejected, and so is a text too deep for Python."""
     try:
-        value = json.loads(body, parse_constant=_no_constant)
+        value = json.loads(body.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise malformed(f"{what} to be JSON") from None
     return Members(value, what)
@@ -34,6 +34,11 @@ def parse(body: bytes, what: str) -> Members:
 
 def _no_constant(_: str) -> NoReturn:
     raise ValueError
+
+
+def _encodable(text: str) -> str:
+    """Return a text with ? for each lone surrogate, which an escape can make (RFC 7493 section 2.1 forbids it)."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 class Members:
@@ -51,7 +56,7 @@ class Members:
         return self._members.get(name) is not None
 
     def names(self) -> Sequence[str]:
-        return [*self._members]
+        return [*map(_encodable, self._members)]
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return a string; `default` if the member is missing or null."""
@@ -60,7 +65,7 @@ class Members:
             return default
         if not isinstance(value, str):
             raise malformed(f"a string as {self.what}.{name}")
-        return value
+        return _encodable(value)
 
     def number(self, name: str, default: int | None = None) -> int:
         """Return an UnsignedInt (RFC 8620 section 1.3); `default` if the member is missing or null."""
@@ -99,7 +104,7 @@ class Members:
         values = self.list(name)
         if not all(isinstance(value, str) for value in values):
             raise malformed(f"strings in {self.what}.{name}")
-        return values
+        return [*map(_encodable, values)]
 
     def ids(self, name: str) -> Sequence[str]:
         return [_checked_id(value, f"{self.what}.{name}") for value in self.list(name)]

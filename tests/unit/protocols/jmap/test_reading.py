@@ -295,3 +295,11 @@ def test_any_json_as_an_email_is_a_value_or_an_error(email: dict[str, Any]) -> N
             read(Members(email, "Email"))
         except ProtocolError as error:
             assert error.kind == "JMAP response"
+
+
+def test_no_text_has_a_lone_surrogate() -> None:
+    """An escape may make one, which no later step could encode; raw, it is not UTF-8."""
+    found = parse(rb'{"subject": "a\ud800b", "ids": ["\udfff"], "\ud800": 1}', "Email")
+    assert (found.text("subject"), found.texts("ids"), found.names()) == ("a?b", ["?"], ["subject", "ids", "?"])
+    with pytest.raises(ProtocolError):
+        parse(b'{"subject": "a\xed\xa0\x80b"}', "Email")
