@@ -87,6 +87,9 @@ class PlannedMail(UserMail):
     def unless_stored(self, *_: object) -> Any:
         return _UNGUARDED
 
+    def unless_submitted(self, *_: object) -> Any:
+        return _UNGUARDED
+
 
 class Instant:
     """A plan's clock (`ports.Clock`), set by hand: nanoseconds since the common start, negative before it."""

@@ -281,6 +281,20 @@ class UserMail:
                 self._record("unsure", message_id, user, self.number, folder, self.now())
             raise
 
+    @contextmanager
+    def unless_submitted(self, message_id: str, reached: Iterable[int]) -> Iterator[None]:
+        """If submitting a message fails, record that its recipients may have it.
+
+        By JMAP, which submits a draft, it may still be in Drafts, too.
+        """
+        try:
+            with self.unless_stored(message_id, INBOX, reached):
+                yield
+        except BaseException:
+            if self.group.protocol in ONE_COPY:
+                self._record("unsure", message_id, self.number, self.number, DRAFTS, self.now())
+            raise
+
     def record_accepted(self, message_id: str, reached: Iterable[int], individuals: Collection[int]) -> None:
         at_ns = self.observer.answered_ns or self.now()
         for user in reached:

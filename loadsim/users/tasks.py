@@ -255,7 +255,7 @@ async def submit(user: UserMail, outgoing: Outgoing) -> Outgoing:
     """Submit a message. A read receipt has the null return path (RFC 8098 section 3)."""
     sender = "" if outgoing.id.startswith(RECEIPT) else user.account.address
     send, envelope_id, offered = user.submission.send, outgoing.envelope_id, False
-    with user.unless_stored(outgoing.id, INBOX, outgoing.reached):
+    with user.unless_submitted(outgoing.id, outgoing.reached):
         if envelope_id is None:
             await send(sender, outgoing.addresses, outgoing.message)
         else:
