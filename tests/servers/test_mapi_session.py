@@ -316,6 +316,8 @@ async def test_mail_sent_without_a_property_is_recorded_as_unsure(monkeypatch: p
             submission=session.submission,
             account=OWN,
             unless_stored=lambda *each: UserMail.unless_stored(cast(UserMail, user), *each),
+            unless_submitted=lambda *each: UserMail.unless_submitted(cast(UserMail, user), *each),
+            group=SimpleNamespace(protocol="mapi"),
             number=1,
             now=lambda: 0,
             _record=lambda event, message, *_: recorded.append((event, message)),
