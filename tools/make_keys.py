@@ -67,16 +67,18 @@ class Row:
 
 @cache
 def _meanings(cls: type) -> dict[str, str]:
-    """Return the docstring of each field that has one; nothing for a class made by a call."""
+    """Return the docstring of each field that has one, inherited ones last; nothing for a class made by a call."""
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    except OSError:
+    except (OSError, TypeError):
         return {}
     assert isinstance(node, ast.ClassDef)
     meanings = {}
     for part, following in pairwise(node.body):
         if isinstance(part, ast.AnnAssign) and isinstance(following, ast.Expr):
             meanings[ast.unparse(part.target)] = " ".join(ast.literal_eval(following.value).split())
+    for base in cls.__bases__:
+        meanings |= {name: meaning for name, meaning in _meanings(base).items() if name not in meanings}
     return meanings
 
 
@@ -124,8 +126,9 @@ def _words(read: Any) -> str:
 def _rows(cls: type, above: tuple[str, ...], seen: set[tuple[str, str, str]]) -> Iterator[Row]:
     """Yield once each key of a section that has a meaning of its own."""
     kinds = get_type_hints(cls, include_extras=True)
-    for field in fields(cls):
-        key, read = keys_of(cls)[field.name], _read_as(kinds[field.name])
+    of_names = {field.name: field for field in fields(cls)}
+    for field, key in [(of_names[name], key) for name, key in keys_of(cls).items()]:
+        read = _read_as(kinds[field.name])
         meaning, stated, default = _meanings(cls).get(field.name, "").partition("Default: ")
         meaning, default = meaning.strip(), default.removesuffix(".") if stated else _default(field)
         described = (key, meaning, default)

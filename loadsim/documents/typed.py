@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, reduce
+from inspect import get_annotations
 from itertools import chain, repeat
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -145,7 +146,9 @@ def strict(cls: type[T]) -> type[T]:
 
 
 def keys_of(cls: Any) -> dict[str, str]:
-    return {field.name: field.metadata.get("key", field.name.removesuffix("_s")) for field in fields(cls)}
+    """Return the key of each field, with the class's own before inherited ones."""
+    own_first = sorted(fields(cls), key=lambda field: field.name not in get_annotations(cls))
+    return {field.name: field.metadata.get("key", field.name.removesuffix("_s")) for field in own_first}
 
 
 # --- readers ----------------------------------------------------------------------------------------------------
@@ -282,7 +285,7 @@ def _fields(cls: Any) -> tuple[Mapping[str, tuple[str, Reader]], frozenset[str]]
     hints, keys = get_type_hints(cls, include_extras=True), _KEYS.get(cls, {})
     if is_dataclass(cls):
         optional = {field.name for field in fields(cls) if not field.default is field.default_factory is MISSING}
-        hints = {field.name: hints[field.name] for field in fields(cls)}
+        hints = {name: hints[name] for name in keys or keys_of(cls)}
     else:
         optional = {*getattr(cls, "_field_defaults", ()), *getattr(cls, "__optional_keys__", ())}
     readers = {keys.get(name, name): (name, reader(hint)) for name, hint in hints.items()}

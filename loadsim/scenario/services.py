@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from loadsim.documents.schema import Text, whole, word
@@ -92,67 +92,87 @@ def _capability(value: object) -> str:
     return value.upper()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsKeys:
+    """The keys of TLS, which every service has."""
+
+    with_tls: ClassVar[str] = "starttls or implicit"  # in the words of the key that decides it
+
+    ca_file: Text | None = None
+    """File with the authorities that sign the server's certificate. Default: the system's."""
+    tls_server_name: Text | None = None
+    """Name in the TLS handshake (SNI) and in the certificate. Default: host."""
+    tls_verify: Verification = True
+    """Verify certificate and name. `insecure-none` lets anyone in between read passwords and mail; loadsim warns."""
+
+    def __post_init__(self) -> None:
+        """Reject settings that have no meaning without TLS, and a key without a certificate."""
+        certificate, key_file = (getattr(self, key, None) for key in ("client_certificate", "client_key"))
+        meant = {
+            "ca_file": self.ca_file is not None,
+            "tls_server_name": self.tls_server_name is not None,
+            "tls_verify": not self.tls_verify,
+            "client_certificate": certificate is not None,
+        }
+        tls: str = getattr(self, "tls")  # noqa: B009 - a key or a property of each service
+        mistakes = [
+            mismatch(f"{self.with_tls} with {key}", "none", at=("url" if hasattr(self, "url") else "tls",))
+            for key, given in meant.items()
+            if given and tls == "none"
+        ]
+        if key_file is not None and certificate is None:
+            mistakes.append(mismatch("a client_certificate with the client_key", "none", at=("client_certificate",)))
+        if not self.tls_verify and self.ca_file is not None:
+            mistakes.append(mismatch(f"either ca_file or tls_verify: {INSECURE}", "both", at=("tls_verify",)))
+        if mistakes:
+            raise mismatches(mistakes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateKeys(TlsKeys):
+    """The keys of a service that may ask for the users' certificates, too."""
+
+    client_certificate: Pattern | None = None
+    """The users' certificate (PEM), for `external`; may have the fields `{index}` and `{user}`."""
+    client_key: Pattern | None = None
+    """The certificate's key, without a passphrase. Default: in the certificate's file."""
+
+
 @strict
-@dataclass(frozen=True, slots=True)
-class ImapSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImapSection(CertificateKeys):
     host: Text
     """Name or address; beyond loopback, it must be in `allow_hosts`."""
     port: Port | None = None
     """Port. Default: 143, or 993 with `implicit`."""
     tls: Tls = "none"
     """Encryption of the connection."""
-    ca_file: Text | None = None
-    """File with the authorities that sign the server's certificate. Default: the system's."""
     auth: ImapMethods = ()
     """Log-on methods in order of preference; only the first that the server offers is used. Default: `auto`."""
-    tls_server_name: Text | None = None
-    """Name in the TLS handshake (SNI) and in the certificate. Default: host."""
-    tls_verify: Verification = True
-    """Verify certificate and name. `insecure-none` lets anyone in between read passwords and mail; loadsim warns."""
-    client_certificate: Pattern | None = None
-    """The users' certificate (PEM), for `external`; may have the fields `{index}` and `{user}`."""
-    client_key: Pattern | None = None
-    """The certificate's key, without a passphrase. Default: in the certificate's file."""
     preparation_connections: Annotated[int, whole(1, 1000)] = 32
     """Most simultaneous connections from a machine while it prepares mailboxes."""
     ignore_capabilities: tuple[Annotated[str, Reads(_capability, ", ".join(IGNORABLE))], ...] = ()
     """Capabilities not to use even if the server offers them, such as `[IDLE, MOVE]`."""
 
-    def __post_init__(self) -> None:
-        _check_tls(self)
-
 
 @strict
-@dataclass(frozen=True, slots=True)
-class SmtpSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmtpSection(CertificateKeys):
     host: Text
     """As for IMAP."""
     port: Port | None = None
     """Port. Default: 25, 587 with `starttls`, 465 with `implicit`."""
     tls: Tls = "none"
     """As for IMAP."""
-    ca_file: Text | None = None
-    """As for IMAP. Default: the system's."""
     connection: Annotated[str, word("per-message", "kept")] | None = None
     """One connection per message, or one that stays open. Default: the program's."""
     auth: SmtpMethods = True
     """With `yes` or `auto`, authenticate if the server offers it; with `no`, never. A named method must be offered."""
-    tls_server_name: Text | None = None
-    """As for IMAP. Default: host."""
-    tls_verify: Verification = True
-    """As for IMAP."""
-    client_certificate: Pattern | None = None
-    """As for IMAP."""
-    client_key: Pattern | None = None
-    """As for IMAP. Default: in the certificate's file."""
-
-    def __post_init__(self) -> None:
-        _check_tls(self)
 
 
 @strict
-@dataclass(frozen=True, slots=True)
-class OutsideSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideSection(TlsKeys):
     host: Text
     """As for IMAP."""
     port: Port | None = None
@@ -161,43 +181,21 @@ class OutsideSection:
     """Protocol. By LMTP, the server answers for each recipient; distribution lists need a server that knows them."""
     tls: Tls = "none"
     """As for IMAP."""
-    ca_file: Text | None = None
-    """As for IMAP. Default: the system's."""
     connection: Annotated[str, word("per-message", "kept")] = "per-message"
     """One connection per message, or one per sender that stays open."""
-    tls_server_name: Text | None = None
-    """As for IMAP. Default: host."""
-    tls_verify: Verification = True
-    """As for IMAP."""
-
-    def __post_init__(self) -> None:
-        _check_tls(self)
 
 
 @strict
-@dataclass(frozen=True, slots=True)
-class Pop3Section:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pop3Section(CertificateKeys):
     host: Text
     """As for IMAP."""
     port: Port | None = None
     """Port. Default: 110, or 995 with `implicit`."""
     tls: Tls = "none"
     """As for IMAP."""
-    ca_file: Text | None = None
-    """As for IMAP."""
     auth: ImapMethods = ()
     """As for IMAP, with USER and PASS as `login-command`."""
-    tls_server_name: Text | None = None
-    """As for IMAP. Default: host."""
-    tls_verify: Verification = True
-    """As for IMAP."""
-    client_certificate: Pattern | None = None
-    """As for IMAP."""
-    client_key: Pattern | None = None
-    """As for IMAP. Default: in the certificate's file."""
-
-    def __post_init__(self) -> None:
-        _check_tls(self)
 
 
 def _url(value: object) -> SplitResult:
@@ -215,26 +213,15 @@ def _url(value: object) -> SplitResult:
 
 
 @strict
-@dataclass(frozen=True, slots=True)
-class MapiSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapiSection(CertificateKeys):
+    with_tls = "https"
+
     url: Annotated[SplitResult, Reads(_url, "text")]
     """Address of the mailboxes, such as `https://mail.example.com/mapi/emsmdb`, which is the default path; a query is
     sent with it. A host beyond loopback must be in `allow_hosts`."""
     auth: Annotated[str, word("basic", *CONNECTION_METHODS)] = "basic"
     """Log-on method of HTTP. `ntlm` and `negotiate` need `pip install 'loadsim[ntlm]'`."""
-    ca_file: Text | None = None
-    """As for IMAP."""
-    tls_server_name: Text | None = None
-    """As for IMAP."""
-    tls_verify: Verification = True
-    """As for IMAP."""
-    client_certificate: Pattern | None = None
-    """As for IMAP."""
-    client_key: Pattern | None = None
-    """As for IMAP. Default: in the certificate's file."""
-
-    def __post_init__(self) -> None:
-        _check_tls(self)
 
     @property
     def host(self) -> str:
@@ -246,8 +233,10 @@ class MapiSection:
 
 
 @strict
-@dataclass(frozen=True, slots=True)
-class JmapSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JmapSection(CertificateKeys):
+    with_tls = "implicit"
+
     host: Text
     """Name or address, where `/.well-known/jmap` is or redirects to the session resource."""
     port: Port | None = None
@@ -256,19 +245,6 @@ class JmapSection:
     """Encryption of the connection; `implicit` is https."""
     auth: Annotated[str, word("basic", BEARER)] = "basic"
     """Log-on method of HTTP. `bearer` sends the token of `accounts.token_file`."""
-    ca_file: Text | None = None
-    """As for IMAP."""
-    tls_server_name: Text | None = None
-    """As for IMAP."""
-    tls_verify: Verification = True
-    """As for IMAP."""
-    client_certificate: Pattern | None = None
-    """As for IMAP."""
-    client_key: Pattern | None = None
-    """As for IMAP. Default: in the certificate's file."""
-
-    def __post_init__(self) -> None:
-        _check_tls(self)
 
 
 def _ldap_url(value: object) -> SplitResult:
@@ -286,27 +262,16 @@ def _ldap_url(value: object) -> SplitResult:
 
 
 @strict
-@dataclass(frozen=True, slots=True)
-class LdapSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LdapSection(CertificateKeys):
+    with_tls = "ldaps"
+
     url: Annotated[SplitResult, Reads(_ldap_url, "text")]
     """Address, and the name below which the entries are: `ldap://` (port 389) or `ldaps://` (636), a host, which beyond
     loopback must be in `allow_hosts`, and the base, such as `/ou=people,dc=example,dc=com`."""
     bind_dn: Pattern | None = None
     """A user's distinguished name, such as `uid={user},ou=people,dc=example,dc=com`, to log on with the password.
     Default: no log-on."""
-    ca_file: Text | None = None
-    """As for IMAP."""
-    tls_server_name: Text | None = None
-    """As for IMAP."""
-    tls_verify: Verification = True
-    """As for IMAP."""
-    client_certificate: Pattern | None = None
-    """As for IMAP."""
-    client_key: Pattern | None = None
-    """As for IMAP. Default: in the certificate's file."""
-
-    def __post_init__(self) -> None:
-        _check_tls(self)
 
     @property
     def host(self) -> str:
@@ -317,35 +282,6 @@ class LdapSection:
         return "implicit" if self.url.scheme == "ldaps" else "none"
 
 
-Section = ImapSection | SmtpSection | Pop3Section | OutsideSection | MapiSection | JmapSection | LdapSection
-
-
-def _check_tls(section: Section) -> None:
-    """Reject settings that have no meaning without TLS, and a key without a certificate."""
-    certificate, key_file = (getattr(section, key, None) for key in ("client_certificate", "client_key"))
-    meant = {
-        "ca_file": section.ca_file is not None,
-        "tls_server_name": section.tls_server_name is not None,
-        "tls_verify": not section.tls_verify,
-        "client_certificate": certificate is not None,
-    }
-    with_tls = {MapiSection: "https", JmapSection: "implicit", LdapSection: "ldaps"}.get(
-        type(section), "starttls or implicit"
-    )
-    key_of_tls = "url" if isinstance(section, MapiSection | LdapSection) else "tls"
-    mistakes = [
-        mismatch(f"{with_tls} with {key}", "none", at=(key_of_tls,))
-        for key, given in meant.items()
-        if given and section.tls == "none"
-    ]
-    if key_file is not None and certificate is None:
-        mistakes.append(mismatch("a client_certificate with the client_key", "none", at=("client_certificate",)))
-    if not section.tls_verify and section.ca_file is not None:
-        mistakes.append(mismatch(f"either ca_file or tls_verify: {INSECURE}", "both", at=("tls_verify",)))
-    if mistakes:
-        raise mismatches(mistakes)
-
-
 COMMON = (*("host", "tls", "ca_file", "tls_server_name", "tls_verify"), *("client_certificate", "client_key"))
 """Keys shared by an endpoint and the file for all services, except that `url` has `host` and `tls` of MAPI and LDAP.
 
@@ -353,7 +289,7 @@ Outside senders have no certificates.
 """
 
 
-def common(service: Section | Endpoint) -> dict[str, Any]:
+def common(service: TlsKeys | Endpoint) -> dict[str, Any]:
     return {key: getattr(service, key, None) for key in COMMON}
 
 
