@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 from jmap_dialects import SWITCHES
+from losing_proxy import ANSWER, REQUEST, losing_proxy
 from mailservers import numbered_accounts, start_jmap_peer
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, written
@@ -92,6 +93,35 @@ def test_a_run_has_no_failure_and_leaves_nothing_behind(tmp_path: Path, ways: st
     assert (delivery["undelivered_at_end"], delivery["missing"], delivery["duplicates"]) == (0, 0, 0)
     audit = json.loads((tmp_path / "run" / "audit.json").read_text(encoding="utf-8"))
     assert (audit["mailboxes"], audit["counts"]) == (4, {})
+
+
+def test_lost_submissions_are_unknown_and_no_fault_of_the_server(tmp_path: Path) -> None:
+    """Each may have been delivered, and its draft may still be in Drafts."""
+    accounts = numbered_accounts(3)
+    (tmp_path / "busy.yaml").write_text(yaml.safe_dump(BUSY), encoding="utf-8")
+    with (
+        start_jmap_peer(accounts, "relative_urls=true") as services,
+        losing_proxy(services.endpoint("jmap").port, b"EmailSubmission/set", REQUEST, ANSWER, None, None) as port,
+    ):
+        own = written(
+            tmp_path / "small.yaml",
+            domain="example.test",
+            server={"jmap": {"host": "127.0.0.1", "port": port}},
+            accounts={"user": "user{index}", "password": "secret-of-{index}"},
+            topology=[{"profile": "./busy.yaml", "users": 3, "protocol": "jmap"}],
+            lists={"count": 0},
+            run=HOURS,
+            criteria=PATIENT_CRITERIA,
+        )
+        run = loadsim("run", own, "--out", tmp_path / "run", "--no-report", "--even-invalid")
+        assert run.returncode in (0, 1, 3), run.stderr + run.stdout
+    score = json.loads((tmp_path / "run" / "score.json").read_text(encoding="utf-8"))
+    failed = {task["task"]: task["failed"] for task in score["tasks"] if task["failed"]}
+    assert failed.keys() <= {"SEND", "REPLY", "REPLY ALL", "FORWARD"}
+    assert sum(failed.values()) > 3
+    assert (score["delivery"]["missing"], score["delivery"]["duplicates"]) == (0, 0)
+    audit = json.loads((tmp_path / "run" / "audit.json").read_text(encoding="utf-8"))
+    assert (audit["mailboxes"], audit["counts"], audit["unknown"] > 3) == (3, {}, True)
 
 
 def mailboxes(services: Services, account: Account) -> set[tuple[str, str | None]]:

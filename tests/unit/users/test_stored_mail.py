@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.errors import ServerLost, ServerRefused
+from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
-from loadsim.model.ports import DRAFTS, INBOX, Flag, Header
-from loadsim.users.mail import UserMail
+from loadsim.model.ports import INBOX, Flag, Header
 from loadsim.users.stored_mail import StoredMail
 
 USER, FOLDER, SCREEN = 7, "Folder 01", 5
@@ -409,19 +407,3 @@ def test_a_large_folders_start_state_is_computed_once(monkeypatch: pytest.Monkey
     for each in moved:
         mail.put(FOLDER, each, header(each))
     assert computed == 1000
-
-
-@pytest.mark.parametrize(("protocol", "places"), [("imap", []), ("jmap", [(5, DRAFTS)])])
-def test_a_lost_submission_may_have_reached_all_and_by_jmap_left_a_draft(
-    protocol: str, places: list[tuple[int, str]]
-) -> None:
-    events: list[tuple[str, str, int, int, int, str]] = []
-    mail = object.__new__(UserMail)
-    mail.number, mail.now = 5, lambda: 0
-    mail.group = cast(Any, SimpleNamespace(protocol=protocol))
-    mail._recorder = cast(Any, SimpleNamespace(mail=events.append))
-    with pytest.raises(ServerLost), mail.unless_submitted("n5.1", [2, 4]):
-        raise ServerLost("connection lost")
-    assert [(event, user, folder) for event, _, user, _, _, folder in events] == [
-        ("unsure", user, folder) for user, folder in [(2, INBOX), (4, INBOX), *places]
-    ]
