@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from jmap_peer import User, jmap_peer
+from jmap_peer import Peer, User, jmap_peer
+from jmap_peer.http import Request as PeerRequest
+from jmap_peer.http import Response as PeerResponse
 from mailservers import numbered_accounts, start_jmap_peer
 from patience import PATIENCE_S
+from skipping import watched, within
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused
 from loadsim.model.mail_program import OUTLOOK_LIKE
@@ -134,6 +137,11 @@ def talk(reply: Reply, scene: Callable[[Session, Ear], Awaitable[None]], **chang
     return asyncio.run(main())
 
 
+def services_of(peer: Peer, **settings: Any) -> Services:
+    host, _, port = peer.base.removeprefix("http://").partition(":")
+    return Services(jmap=Endpoint(host, int(port), **settings), command_limit_s=PATIENCE_S)
+
+
 def usual(at: str, request: bytes) -> bytes:
     return answer(request) if at == "/api" else response(RESOURCE)
 
@@ -181,14 +189,41 @@ def test_an_endless_or_foreign_redirect_is_refused(location: str, kind: str) -> 
     assert 0 < len(ear.commands) <= 1 + MOST_REDIRECTS  # with the connection
 
 
-def test_a_busy_server_refuses_a_call_and_the_session_goes_on() -> None:
-    """503 with Retry-After (RFC 9110 section 10.2.3): the next call is sent as if nothing had happened."""
+@watched
+async def test_a_busy_server_gets_each_request_again_when_it_demands() -> None:
+    """503 and 429 with Retry-After (RFC 9110 section 10.2.3, RFC 6585 section 4)."""
+    busy = {"/session": 503, "/api/": 429, "/events/": 503}
+
+    async def replaced(request: PeerRequest, whole: PeerResponse) -> PeerResponse:
+        status = busy.pop(request.path, None)
+        return PeerResponse(status, headers={"Retry-After": "7"}) if status else whole
+
+    async def work(session: Session) -> None:
+        await session.mailbox.log_on()
+        await session.mailbox.watch()
+
+    ear = Ear()
+    async with jmap_peer([User(OWN.login, OWN.address, OWN.password)], replace=replaced) as peer:
+        session = open_driver("jmap", services_of(peer)).session(OWN, ear)
+        await within(3 * 8, asyncio.create_task(work(session)), lambda: len(ear.commands))
+        session.mailbox.abandon()
+    commands = [(name, outcome) for name, outcome in ear.commands if name != "JMAP connection"]
+    refused = [at for at, (_, outcome) in enumerate(commands) if outcome == "refused"]
+    assert [commands[at][0] for at in refused] == ["JMAP session", "JMAP Mailbox/get", "JMAP EventSource"]
+    for at in refused:
+        assert commands[at + 1 : at + 3] == [("JMAP Retry-After", "ok"), (commands[at][0], "ok")]
+    assert not busy and not ear.losses
+
+
+@pytest.mark.parametrize("later", ["86400", "Mon, 30 Nov 2026 10:00:00 GMT"])
+def test_a_server_that_is_busy_for_too_long_refuses_a_call_and_the_session_goes_on(later: str) -> None:
+    """The next call is sent as if nothing had happened."""
     busy = [False]
 
     def reply(at: str, request: bytes) -> bytes:
         if busy[0]:
             busy[0] = False
-            return response(b"", "503 Busy", fields="Retry-After: 7\r\n")
+            return response(b"", "503 Busy", fields=f"Retry-After: {later}\r\n")
         return usual(at, request)
 
     async def scene(session: Session, ear: Ear) -> None:
@@ -196,7 +231,7 @@ def test_a_busy_server_refuses_a_call_and_the_session_goes_on() -> None:
         busy[0] = True
         with pytest.raises(ServerRefused) as caught:
             await session.mailbox.headers(INBOX, 50)
-        assert (caught.value.kind, caught.value.line) == ("503 Email/query", "Busy; Retry-After: 7")
+        assert (caught.value.kind, caught.value.line) == ("503 Email/query", f"Busy; Retry-After: {later}")
         assert await session.mailbox.headers(INBOX, 50) == []
         assert not ear.losses
 
@@ -326,8 +361,7 @@ def test_a_bearer_token_is_read_from_its_file(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with jmap_peer([user]) as peer:
-            host, _, port = peer.base.removeprefix("http://").partition(":")
-            services = Services(jmap=Endpoint(host, int(port), methods=("bearer",)), command_limit_s=PATIENCE_S)
+            services = services_of(peer, methods=("bearer",))
             file.write_text(user.token)
             probing = cast(Probing, open_driver("jmap", services).session(account, Ear()).submission)
             assert (await probing.ask(OWN.address, OWN.address)).method == "BEARER"

@@ -6,10 +6,10 @@ import asyncio
 
 import faulty_mapi
 import pytest
-from faulty_mapi import LIMIT_S, OWN, Fault, faulty_server, logged_on
+from faulty_mapi import BUSY_S, LIMIT_S, OWN, Fault, faulty_server, logged_on
 from imap_script import Ear, skip
 from patience import PATIENCE_S
-from skipping import turns, watched
+from skipping import turns, watched, within
 
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import DELETED_ITEMS, INBOX, Flag
@@ -20,7 +20,7 @@ MESSAGE = b"From: user1@example.test\r\nTo: user1@example.test\r\nSubject: Plan\
 
 FAULTS: dict[str, tuple[Fault, type[TaskFailed], str]] = {
     "unauthorized": (faulty_mapi.UNAUTHORIZED, ServerLost, "401"),
-    "busy": (faulty_mapi.BUSY, ServerLost, "503"),
+    "closed": (faulty_mapi.CLOSED, ServerLost, "503"),
     "page": (faulty_mapi.PAGE, ServerLost, "MAPI response"),
     "expired": (faulty_mapi.expired, ServerLost, "X-ResponseCode 10"),
     "sequence": (faulty_mapi.out_of_sequence, ServerLost, "X-ResponseCode 15"),
@@ -57,7 +57,7 @@ async def test_a_fault_ends_the_session(name: str) -> None:
         assert await mailbox.headers(INBOX, None) == []
 
 
-@pytest.mark.parametrize("name", ["unauthorized", "busy", "page", "expired", "interim"])
+@pytest.mark.parametrize("name", ["unauthorized", "closed", "page", "expired", "interim"])
 @watched
 async def test_a_fault_while_waiting_is_reported(name: str) -> None:
     """A session whose wait for new mail fails is lost, though no call was under way."""
@@ -78,7 +78,7 @@ async def test_a_fault_while_waiting_is_reported(name: str) -> None:
         await mailbox.watch()
 
 
-@pytest.mark.parametrize(("fault", "kind"), [(faulty_mapi.UNAUTHORIZED, "401"), (faulty_mapi.BUSY, "503")])
+@pytest.mark.parametrize(("fault", "kind"), [(faulty_mapi.UNAUTHORIZED, "401"), (faulty_mapi.CLOSED, "503")])
 @watched
 async def test_a_refused_log_on_is_server_refused(fault: Fault, kind: str) -> None:
     async with faulty_server([OWN], LIMIT_S) as (server, services):
@@ -90,6 +90,34 @@ async def test_a_refused_log_on_is_server_refused(fault: Fault, kind: str) -> No
         server.fault = None
         await mailbox.log_on()
         mailbox.abandon()
+
+
+@watched
+async def test_a_busy_server_gets_the_request_again_when_it_demands() -> None:
+    async with logged_on(PATIENCE_S) as (server, mailbox, ear):
+        await mailbox.folders()
+        server.fail("Execute", faulty_mapi.BUSY)
+        call = asyncio.create_task(mailbox.headers(INBOX, None))
+        await server.met.wait()
+        server.fault = None
+        await within(BUSY_S + 1, call)
+        assert await call == []
+        commands = [command[:2] for command in ear.commands[-3:]]
+        assert commands == [("MAPI QueryRows", "refused"), ("MAPI Retry-After", "ok"), ("MAPI QueryRows", "ok")]
+
+
+@watched
+async def test_a_session_can_be_closed_while_it_waits_for_a_busy_server() -> None:
+    async with logged_on(PATIENCE_S) as (server, mailbox, ear):
+        await mailbox.folders()
+        server.fail("Execute", faulty_mapi.BUSY)
+        call = asyncio.create_task(mailbox.headers(INBOX, None))
+        await server.met.wait()
+        await turns(60)
+        mailbox.abandon()
+        with pytest.raises(ServerLost, match="closed"):
+            await call
+        assert ear.commands[-1][:2] == ("MAPI Retry-After", "lost")
 
 
 @watched

@@ -206,7 +206,9 @@ class Acceptor:
 
 
 UNAUTHORIZED = says(b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Negotiate\r\nContent-Length: 0\r\n\r\n")
-BUSY = says(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n")
+BUSY_S = 30
+BUSY = says(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: %d\r\nContent-Length: 0\r\n\r\n" % BUSY_S)
+CLOSED = says(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 86400\r\nContent-Length: 0\r\n\r\n")
 PAGE = says(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>")
 NOTHING = says(b"")
 TRUNCATED = changes(lambda sent: sent[:-20])

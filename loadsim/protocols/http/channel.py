@@ -110,12 +110,21 @@ class _Connection(asyncio.Protocol):
             self._ended.set_exception(failure)
 
 
+class _Busy(ServerRefused):
+    """The server has refused a request, and wants it again after `wait_s`."""
+
+    def __init__(self, wait_s: int) -> None:
+        super().__init__("busy")
+        self.wait_s = wait_s
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class HttpChannel:
     """Sends a user's requests over one connection, one at a time, and reports each to the observer.
 
     A server may end a connection between two requests: the next request gets a new one. A loss, silence or a protocol
-    violation closes the connection.
+    violation closes the connection. If a server refuses a request and states when it may be repeated
+    (`Response.wait_s`), the user waits and repeats it, unless this would begin later than `limit_s` after the first.
     """
 
     endpoint: Endpoint
@@ -125,6 +134,7 @@ class HttpChannel:
     dialect: HttpDialect
     limit_s: float  # of a request, from its first byte to the last of its response
     _connection: _Connection | None = field(default=None, init=False)
+    _closed: asyncio.Future[None] | None = field(default=None, init=False)  # of a wait as the server demands
 
     async def ask(
         self,
@@ -142,6 +152,46 @@ class HttpChannel:
         period. When the response begins, the request is reported and `begun` called. `most_bytes` and `take` are
         `ResponseParser`'s.
         """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self.limit_s
+
+        def read_or_wait(response: Response) -> R:
+            wait_s = response.wait_s
+            if wait_s is None or loop.time() + wait_s > until_s:
+                return read(response)
+            raise _Busy(wait_s)
+
+        while True:
+            try:
+                return await self._ask(name, request, read_or_wait, begun, longest_s, most_bytes, take)
+            except _Busy as busy:
+                await self._wait(busy.wait_s)
+
+    async def _wait(self, wait_s: int) -> None:
+        """Wait as the server demands, until `close`. A command reports it, so that its time is the task's."""
+        since, outcome = self.observer.now(), "lost"
+        until = since + wait_s * 10**9
+        self._closed = asyncio.get_running_loop().create_future()
+        try:
+            if (await asyncio.wait([self._closed], timeout=wait_s))[0]:
+                raise ServerLost("closed")
+            outcome = "ok"
+        finally:
+            self._closed = None
+            arrival = min(self.observer.now(), until), LOOP  # a late event loop is not the server's doing
+            self.observer.command(f"{self.dialect.name} Retry-After", since, outcome, 0, 0, arrival)
+
+    async def _ask(
+        self,
+        name: str,
+        request: bytes,
+        read: Callable[[Response], R],
+        begun: Callable[[], None] | None,
+        longest_s: float | None,
+        most_bytes: int,
+        take: Callable[[bytes], None] | None,
+    ) -> R:
+        """Send a request once."""
         connection = await self._connected()
         since, outcome, is_reported = self.observer.now(), "lost", False
 
@@ -245,5 +295,7 @@ class HttpChannel:
 
     def close(self) -> None:
         """Close the connection at once; a request under way fails."""
+        if self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
         if self._connection is not None:
             self._drop(self._connection)

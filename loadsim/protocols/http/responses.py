@@ -12,6 +12,8 @@ LONGEST_HEAD_BYTES = 65536
 LARGEST_BODY_BYTES = 1 << 20
 """The largest body, unless the caller allows another size."""
 
+_BUSY = (429, 503)
+_SECONDS = re.compile(r"[0-9]{1,9}")
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d)(?: ([^\r\n]*))?")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*?)[ \t]*")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
@@ -26,6 +28,15 @@ class Response:
     fields: dict[str, str]
     cookies: dict[str, str]
     body: bytes = b""
+
+    @property
+    def wait_s(self) -> int | None:
+        """The seconds after which a busy server wants the request again (RFC 9110 section 10.2.3), at least 1.
+
+        None if it states none; a date counts as none.
+        """
+        stated = self.fields.get("retry-after", "") if self.status in _BUSY else ""
+        return max(1, int(stated)) if _SECONDS.fullmatch(stated) else None
 
 
 @dataclass(slots=True)
