@@ -1,7 +1,6 @@
 """A user's mailboxes (RFC 8621 section 2): their ids and names, and loadsim's folders among them.
 
-As over MAPI, a path has "/" between its levels; within a level it is "%2F", and "%" is "%25". A folder is named by its
-path, except those with a role; settings take precedence over roles.
+A folder is named by its path, except those with a role; settings take precedence over roles.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadsim.model.ports import DELETED_ITEMS, DRAFTS, INBOX, SENT_ITEMS, FolderSettings
+from loadsim.protocols.http.mailbox import level
 from loadsim.protocols.imap.folder_names import PLAIN, SEPARATOR, FolderNames
 from loadsim.protocols.jmap.values import Members
 
@@ -40,7 +40,7 @@ def read_folders(mailboxes: Sequence[Members], settings: FolderSettings) -> Mail
         levels: list[str] = []
         at: Members | None = mailbox
         while at is not None and len(levels) <= MOST_LEVELS:
-            levels.append(at.text("name").replace("%", "%25").replace(SEPARATOR, "%2F"))
+            levels.append(level(at.text("name")))
             above = at.id("parentId") if "parentId" in at else None
             at = known.get(above) if above is not None else None
             if above is None:

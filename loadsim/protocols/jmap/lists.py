@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadsim.errors import ServerRefused
+from loadsim.protocols.http.news import News
 from loadsim.protocols.jmap import mail
 from loadsim.protocols.jmap.calls import UNKNOWN, Answers, Call, result_of
-from loadsim.protocols.jmap.news import NewEmails
 from loadsim.protocols.jmap.session import JmapSession
 from loadsim.protocols.jmap.values import Members, malformed
 
@@ -27,15 +27,19 @@ STATE = Call("Email/get", {"ids": [], "properties": ["id"]})
 
 @dataclass(slots=True, eq=False)
 class Lists:
-    """Fetches lists over a user's session, and knows the Inbox's new mail."""
+    """Fetches lists over a user's session, and knows the Inbox's new mail.
+
+    New is what changes list as created and the user does not know: James 3.8 lists moved and copied mail there, too.
+    """
 
     session: JmapSession
-    news: NewEmails = field(default_factory=NewEmails, init=False)
+    news: News[str, str] = field(default_factory=lambda: News(""), init=False)
+    state: str | None = field(default=None, init=False)  # all changes up to it are known; None: none are
 
     def take_state(self, answers: Answers, place: int, calls: Sequence[Call]) -> None:
         """Take the answer to `STATE`, if it was among these calls."""
         if STATE in calls:
-            self.news.state = answers[place].text("state")
+            self.state = answers[place].text("state")
 
     async def pages(
         self,
@@ -73,7 +77,7 @@ class Lists:
 
     async def new(self, inbox: str, reopen: bool) -> list[Members]:
         """Return the Inbox's new Emails, the newest first: by changes or, if their state is unknown, by queries."""
-        if reopen or self.news.state is None:
+        if reopen or self.state is None:
             emails = await self._relisted(inbox, reopen)
         else:
             try:
@@ -82,7 +86,7 @@ class Lists:
                 if not failure.kind.startswith(UNKNOWN):
                     raise
                 emails = await self._relisted(inbox, reopen)
-        self.news.took([email.id("id") for email in emails])
+        self.news.take(map(entry, emails))
         self.news.expected.clear()
         return sorted(emails, key=lambda email: email.text("receivedAt", ""), reverse=True)
 
@@ -92,7 +96,7 @@ class Lists:
         async for answers, page in self.pages({"inMailbox": inbox}, mail.LISTED, None, lead):
             self.take_state(answers, 0, lead)
             lead = []
-            fresh = [email for email in page if self.news.is_new(email, reopen)]
+            fresh = [email for email in page if self.news.is_new(*entry(email), reopen)]
             new += fresh
             if len(fresh) < len(page):
                 break
@@ -113,17 +117,24 @@ class Lists:
             if (rounds := rounds + 1) > MOST_ROUNDS:
                 raise malformed(f"the changes in at most {MOST_ROUNDS} responses")
             created = {"#ids": result_of(0, "Email/changes", "/created"), "properties": properties}
-            since = {"sinceState": self.news.state, "maxChanges": most}
+            since = {"sinceState": self.state, "maxChanges": most}
             calls = [Call("Email/changes", since), Call("Email/get", created)]
             portion, waiting = waiting[:most], waiting[most:]
             if portion:
                 calls.append(Call("Email/get", {"ids": portion, "properties": properties}))
             answers = await self.session.ask(calls, name)
             emails = answers[1].objects("list")
-            self.news.created(emails, inbox)
-            self.news.state, before = answers[0].text("newState"), self.news.state
-            has_more = answers[0].truth("hasMoreChanges") and self.news.state != before
+            for email in emails:
+                if inbox in email.names_in("mailboxIds") and self.news.is_new(*entry(email)):
+                    self.news.event(email.id("id"))
+            self.state, before = answers[0].text("newState"), self.state
+            has_more = answers[0].truth("hasMoreChanges") and self.state != before
             emails = [*emails, *(answers[2].objects("list") if portion else ())]
             new += [email for email in emails if email.id("id") in self.news.expected]
         unique = {email.id("id"): email for email in new if inbox in email.names_in("mailboxIds")}
         return list(unique.values())
+
+
+def entry(email: Members) -> tuple[str, str]:
+    """Return an Email's id and when it was received."""
+    return email.id("id"), email.text("receivedAt", "")

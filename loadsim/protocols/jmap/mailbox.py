@@ -20,14 +20,15 @@ from loadsim.model.ports import (
     SearchKey,
     Structure,
 )
-from loadsim.model.provisioning_ports import FolderStatus, NewMessage, Quota, ServerOffer, Stored
+from loadsim.model.provisioning_ports import FolderStatus, NewMessage, ServerOffer, Stored
 from loadsim.model.terms import JMAP_POLL
-from loadsim.protocols.imap.folder_names import SEPARATOR, canonical
+from loadsim.protocols.http.mailbox import HttpMailbox, name_of, own_refs
+from loadsim.protocols.imap.folder_names import SEPARATOR, FolderNames, canonical
 from loadsim.protocols.jmap import mail
 from loadsim.protocols.jmap.calls import UNKNOWN, Call, check_set
 from loadsim.protocols.jmap.folders import PROPERTIES, MailboxNames, read_folders
 from loadsim.protocols.jmap.imports import Importer, message_id_of
-from loadsim.protocols.jmap.lists import NEWS, STATE, Lists
+from loadsim.protocols.jmap.lists import NEWS, STATE, Lists, entry
 from loadsim.protocols.jmap.mail import JmapRef, ShownPart
 from loadsim.protocols.jmap.session import JmapSession
 from loadsim.protocols.jmap.values import Members
@@ -39,7 +40,7 @@ SEARCHED = {SearchKey.SENDER: "from", SearchKey.SUBJECT: "subject", SearchKey.TE
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class JmapMailbox:
+class JmapMailbox(HttpMailbox):
     """Implements `Provisioning`, which includes `ports.Mailbox`, over a session that submission shares.
 
     No folder is open on the server; the driver knows which one the user looks at.
@@ -70,14 +71,6 @@ class JmapMailbox:
         answers = await self.session.log_on(lambda resource: [MAILBOXES, *([identities] if resource.submits else [])])
         self._folders, self._listed_at_log_on = read_folders(answers[0].objects("list"), self.settings), True
         self.identities = answers[1].objects("list") if len(answers.calls) > 1 else ()
-
-    async def log_off(self) -> None:
-        self._leave()
-        self.session.log_off()
-
-    def abandon(self) -> None:
-        self._leave()
-        self.session.abandon()
 
     def _leave(self) -> None:
         self._open, self._shown = None, (None, {})
@@ -124,7 +117,7 @@ class JmapMailbox:
             mailbox_id = await self._look_at(folder)
             count = Call("Mailbox/get", {"ids": [mailbox_id], "properties": ["id", "totalEmails"]})
             emails: list[Members] = []
-            lead = [count, STATE] if folder == INBOX and self.lists.news.state is None else [count]
+            lead = [count, STATE] if folder == INBOX and self.lists.state is None else [count]
             async for answers, page in self.lists.pages({"inMailbox": mailbox_id}, mail.LISTED, newest, lead):
                 if lead:
                     found = answers[0].objects("list")
@@ -138,7 +131,7 @@ class JmapMailbox:
             if not emails and self.messages and newest != 0:
                 raise ServerRefused("Email/query without data", f"none of {self.messages} messages of {folder}")
             if folder == INBOX:
-                self.lists.news.take(emails, is_whole=newest is None or len(emails) < newest)
+                self.lists.news.take(map(entry, emails), is_whole=newest is None or len(emails) < newest)
                 self._announce()
             return self._headers(folder, emails)
 
@@ -167,14 +160,14 @@ class JmapMailbox:
         """Look at the Inbox, and wait for pushed states, or else ask for changes at intervals, during later calls."""
         with self.session:
             await self._look_at(INBOX)
-            if self.lists.news.state is None:
+            if self.lists.state is None:
                 self.lists.take_state(await self.session.ask([STATE]), 0, [STATE])
             self._announce()
             await self.session.wait()
 
     async def _on_state(self, state: str | None, at_ns: int | None) -> None:
         """Look for new mail after a push, unless its state is known."""
-        if self.lists.news.state is None or state == self.lists.news.state or INBOX not in self._folders.ids:
+        if self.lists.state is None or state == self.lists.state or INBOX not in self._folders.ids:
             return
         name = "" if self.session.pushes else JMAP_POLL.removeprefix("JMAP ")
         try:
@@ -297,7 +290,7 @@ class JmapMailbox:
         with self.session:
             parent, _, name = self.path(folder).rpartition(SEPARATOR)
             above = await self.id_of(self.folder_at(parent)) if parent else None
-            made = {"name": name.replace("%2F", SEPARATOR).replace("%25", "%"), "parentId": above}
+            made = {"name": name_of(name), "parentId": above}
             answers = await self.session.ask([Call("Mailbox/set", {"create": {"m": made}})])
             check_set(answers[0], "Mailbox/set", created=["m"])
             self._folders = replace(self._folders, ids={})
@@ -310,24 +303,15 @@ class JmapMailbox:
             check_set((await self.session.ask([Call("Mailbox/set", arguments)]))[0], "Mailbox/set", destroyed=gone)
             self._folders = replace(self._folders, ids={})
 
-    def path(self, folder: str) -> str:
-        return self._folders.names.path(folder)
-
-    def folder_at(self, path: str) -> str:
-        return self._folders.names.folder_at(path)
-
-    def name_on_server(self, folder: str) -> str:
-        return self.path(canonical(folder))
+    @property
+    def names(self) -> FolderNames:
+        return self._folders.names
 
     @property
     def offer(self) -> ServerOffer:
         """The largest upload, and the log-on method."""
-        resource = self.session.resource
-        features = frozenset([f"APPENDLIMIT={resource.limits.upload_bytes}"] if resource else ())
-        return ServerOffer(features, (self.session.endpoint.methods or ("basic",))[0].upper())
-
-    async def quotas(self) -> Sequence[Quota]:
-        return []
+        resource = self.session.logon
+        return ServerOffer(frozenset([f"APPENDLIMIT={resource.limits.upload_bytes}"] if resource else ()), self._method)
 
     async def status(self) -> Mapping[str, FolderStatus | None]:
         """Return all folders, without a status: no number of JMAP tells if a mailbox has changed."""
@@ -354,9 +338,6 @@ class JmapMailbox:
                 stored[folder] = [mail.stored_of(folder, email) async for _, page in pages for email in page]
         return stored
 
-    def keeps(self, flag: str) -> bool:
-        return True
-
     async def texts(self, refs: Sequence[Hashable]) -> dict[Hashable, bytes | None]:
         """Download each message."""
         texts: dict[Hashable, bytes | None] = {}
@@ -380,8 +361,7 @@ class JmapMailbox:
 
 def _emails(refs: Sequence[Hashable]) -> list[str]:
     """Return the Emails' ids. All are in one folder."""
-    own = [ref for ref in refs if isinstance(ref, JmapRef)]
-    assert len(own) == len(refs), "references of another driver"
+    own = own_refs(refs, JmapRef)
     assert len({ref.folder for ref in own}) < 2, "messages of several folders"
     return list(dict.fromkeys(ref.email for ref in own))
 

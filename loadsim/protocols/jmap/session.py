@@ -7,24 +7,19 @@ refusal leaves it. Pushed states come over a second connection (RFC 8620 section
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.host_port import bracketed
-from loadsim.model.ports import Account, Endpoint, Observer
-from loadsim.protocols.error_mapping import again, internal
-from loadsim.protocols.http.channel import HttpChannel, HttpDialect
+from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
+from loadsim.protocols.http.channel import HttpDialect
 from loadsim.protocols.http.responses import Response
+from loadsim.protocols.http.session import HttpSession, settle
 from loadsim.protocols.jmap.calls import Answers, Call, read_answers, request_body
 from loadsim.protocols.jmap.events import EventParser, email_state
 from loadsim.protocols.jmap.problem import problem_of
 from loadsim.protocols.jmap.resource import WELL_KNOWN, SessionResource, expanded, read_resource, target
 from loadsim.protocols.jmap.state_rules import JmapUserCheck
 from loadsim.protocols.jmap.values import malformed, parse
-from loadsim.protocols.sasl.masking import without_password
 
 LARGEST_JSON_BYTES = 1 << 23
 LARGEST_BLOB_BYTES = 1 << 26
@@ -46,51 +41,31 @@ VERSION = "; jmapVersion=rfc-8621"
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 
-R = TypeVar("R")
-
-DIALECT = HttpDialect(
-    "JMAP",
-    period_s=lambda _: float(PING_S),
-    whole=lambda response: response,
-    shown=lambda response: f"{response.status}, {len(response.body)} bytes",
-)
-
 
 async def _nothing(state: str | None, at_ns: int | None) -> None:
     pass
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class JmapSession:
-    """One user's session, across lost and re-established ones.
+class JmapSession(HttpSession[SessionResource]):
+    """One user's session.
 
-    `with session:` surrounds each of the port's calls. If the session ends during a call, the call fails; between
-    calls, the observer gets the loss. `on_state` gets each pushed state of Email and its arrival, and None if changes
-    are to be looked for.
+    `on_state` gets each pushed state of Email and its arrival, and None if changes are to be looked for.
     """
 
-    endpoint: Endpoint
-    context: ssl.SSLContext | None
-    account: Account
-    observer: Observer
-    limit_s: float  # of each request
+    dialect = HttpDialect(
+        "JMAP",
+        period_s=lambda _: float(PING_S),
+        whole=lambda response: response,
+        shown=lambda response: f"{response.status}, {len(response.body)} bytes",
+    )
     poll_s: float  # between looks for changes, if the server does not push
     on_state: Callable[[str | None, int | None], Awaitable[None]] = field(default=_nothing, init=False)
     check: JmapUserCheck | None = None  # of all the user's sessions
-    resource: SessionResource | None = field(default=None, init=False)  # None: no session
-    failure: TaskFailed | None = field(default=None, init=False)  # why it ended
     pushes: bool = field(default=False, init=False)  # the server has accepted an event stream
-    _channel: HttpChannel = field(init=False)
-    _stream: HttpChannel = field(init=False)
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _waits: list[asyncio.Task[None]] = field(default_factory=list, init=False)
     _state: tuple[str | None, int | None] | None = field(default=None, init=False)  # pushed, and not taken yet
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _in_call: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        parts = (self.endpoint, self.context, self.account, self.observer, DIALECT, self.limit_s)
-        self._channel, self._stream = HttpChannel(*parts), HttpChannel(*parts)
 
     # --- the session ---
 
@@ -99,8 +74,8 @@ class JmapSession:
         self.abandon()
         self.failure, self._in_call = None, True
         try:
-            self.resource = await self._fetch_resource()
-            return await self.ask(calls(self.resource))
+            self.logon = await self._fetch_resource()
+            return await self.ask(calls(self.logon))
         except BaseException:
             self.abandon()
             raise
@@ -115,55 +90,6 @@ class JmapSession:
                 return read_resource(response.body, self.endpoint, at)
             at = target(response.fields.get("location", ""), self.endpoint, at)
         raise ServerRefused("too many redirects session", f"expected at most {MOST_REDIRECTS}")
-
-    def log_off(self) -> None:
-        """Close both connections: JMAP has no log-off."""
-        with self:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Close at once; only `log_on` makes a new session."""
-        self._stop()
-        self.resource = None
-
-    def _stop(self) -> None:
-        waits, self._waits = self._waits, []
-        for wait in waits:
-            if wait is not asyncio.current_task():
-                wait.cancel()
-        self.pushes = False
-        self._stream.close()
-        self._channel.close()
-
-    @property
-    def is_on(self) -> bool:
-        return self.resource is not None and self.failure is None
-
-    def __enter__(self) -> SessionResource:
-        """Begin a call. Raises as `current` does."""
-        resource = self.current
-        self._in_call = True
-        return resource
-
-    @property
-    def current(self) -> SessionResource:
-        """The session resource. Raises `ServerLost` if there is no session, or the failure that broke it."""
-        if self.failure is not None:
-            raise again(self.failure)
-        if self.resource is None:
-            raise ServerLost("not logged on")
-        return self.resource
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._in_call = False
-        if error is None and self.failure is not None:  # the wait failed, but this call succeeded
-            self.observer.lost(self.failure)
-
-    def _end(self, failure: TaskFailed) -> None:
-        """End the session by a failure, once."""
-        if self.failure is None and self.resource is not None:
-            self.failure = failure
-            self._stop()
 
     # --- requests ---
 
@@ -208,9 +134,11 @@ class JmapSession:
                 if is_json and response.status == 200 and not response.fields.get("content-type", "").startswith(JSON):
                     raise ProtocolError("JMAP response", f"expected {JSON}, found another type")
                 return response
-            raise self._refused(name, response)
+            raise self._failed(name, response)
 
-        request = self._request(method, at, JSON if is_json else ANY, body, kind)
+        lines = f"Accept: {JSON if is_json else ANY}{VERSION}\r\n"
+        lines += f"Content-Type: {kind}\r\n" if method == "POST" else ""
+        request = self._request(method, at, lines, body)
         most_bytes = LARGEST_JSON_BYTES if is_json else LARGEST_BLOB_BYTES
         try:
             return await self._channel.ask(f"JMAP {name}", request, read, most_bytes=most_bytes)
@@ -220,63 +148,31 @@ class JmapSession:
             self._end(failure)
             raise
 
-    def _request(self, method: str, at: str, accepted: str, body: bytes = b"", kind: str = JSON) -> bytes:
-        has_body = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n" if method == "POST" else ""
-        head = (
-            f"{method} {at} HTTP/1.1\r\n"
-            f"Host: {bracketed(self.endpoint.host)}:{self.endpoint.port}\r\n"
-            f"Accept: {accepted}{VERSION}\r\n"
-            f"User-Agent: loadsim\r\n{has_body}\r\n"
-        )
-        return head.encode() + body
-
-    def _refused(self, name: str, response: Response) -> TaskFailed:
+    def _failed(self, name: str, response: Response) -> TaskFailed:
         """Return the failure for a status; 401 ends a session that had been logged on."""
-        kind, line = problem_of(response, name)
-        ends = response.status == 401 and self.resource is not None
-        return (ServerLost if ends else ServerRefused)(kind, without_password(line, self.account))
+        return self._refused(*problem_of(response, name), response.status == 401 and self.logon is not None)
 
     # --- the wait for changes ---
 
     async def wait(self) -> None:
         """Wait for changes until the session ends; return once the server has accepted or refused an event stream."""
-        if self._waits:
-            return
-        loop = asyncio.get_running_loop()
-        accepted: asyncio.Future[None] = loop.create_future()
-        self._waits = [
-            loop.create_task(self._guarded(work, accepted)) for work in (self._listen(accepted), self._follow(accepted))
-        ]
-        await accepted
-
-    async def _guarded(self, work: Awaitable[None], accepted: asyncio.Future[None]) -> None:
-        try:
-            await work
-        except Exception as error:  # noqa: BLE001 - an error in loadsim ends only this session
-            failure = error if isinstance(error, TaskFailed) else internal(error)
-            self._end(failure)
-            if not accepted.done():
-                accepted.set_exception(failure)
-            elif self.resource is not None and not self._in_call:
-                self.observer.lost(failure)
-        finally:
-            if not accepted.done():
-                accepted.set_result(None)
+        await self._wait(self._listen, self._follow)
 
     async def _listen(self, accepted: asyncio.Future[None]) -> None:
         """Keep an event stream open, and reopen it when it ends. Return if the server refuses it."""
-        assert self.resource is not None
-        resource, parser, fruitless, pushed = self.resource, EventParser(), 0, False
+        resource, parser, fruitless, pushed = self.current, EventParser(), 0, False
         at = expanded(resource.events, types="*", closeafter="no", ping=str(PING_S)) if resource.events else ""
 
-        def settle() -> None:
+        request = self._request("GET", at, f"Accept: {EVENTS}{VERSION}\r\n")
+        self.pushes = False
+
+        def begun() -> None:
             self.pushes = True
-            if not accepted.done():
-                accepted.set_result(None)
+            settle(accepted)
 
         def check(response: Response) -> Response:
             if response.status != 200:
-                raise self._refused("EventSource", response)
+                raise self._failed("EventSource", response)
             if not response.fields.get("content-type", "").startswith(EVENTS):
                 raise malformed(f"{EVENTS} as the type of events")
             return response
@@ -288,12 +184,12 @@ class JmapSession:
                     pushed = True
                     if self.check is not None:
                         self.check.pushed(state)
-                    self._push(state, self._stream.arrival_ns)
+                    self._push(state, self._waiting.arrival_ns)
 
         try:
             while at:
                 parser, pushed = EventParser(), False
-                await self._stream.ask("JMAP EventSource", self._request("GET", at, EVENTS), check, settle, take=take)
+                await self._waiting.ask("JMAP EventSource", request, check, begun, take=take)
                 fruitless = 0 if pushed else fruitless + 1
                 self._push(None, None)  # a change may come before the next stream
                 if fruitless > MOST_FRUITLESS:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.ports import DRAFTS, SENT_ITEMS, Flag
-from loadsim.model.provisioning_ports import NewMessage, ServerOffer
+from loadsim.model.provisioning_ports import NewMessage
+from loadsim.protocols.http.submission import HttpSubmission
 from loadsim.protocols.jmap.calls import Call, check_set
 from loadsim.protocols.jmap.imports import message_id_of
 from loadsim.protocols.jmap.mailbox import JmapMailbox
@@ -21,36 +21,12 @@ from loadsim.protocols.jmap.mailbox import JmapMailbox
 METHOD = "EmailSubmission/set"
 
 
-@dataclass(slots=True, eq=False)
-class JmapSubmission:
-    """Implements `Probing`, which includes `ports.Submission`, in the mailbox's session.
+class JmapSubmission(HttpSubmission[JmapMailbox]):
+    """Uploads, imports by Email/import, and submits by EmailSubmission/set with onSuccessUpdateEmail."""
 
-    If the mailbox is not logged on, a session lasts from the first message until `close`.
-    """
+    __slots__ = ()
 
-    mailbox: JmapMailbox
-    _logged_on: bool = field(default=False, init=False)  # by a message
-
-    async def send(
-        self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None = None
-    ) -> bool:
-        """Upload, Email/import, and EmailSubmission/set with onSuccessUpdateEmail.
-
-        Return False: it requests no delivery receipts. If the mailbox loses its session by this, the observer gets the
-        loss, too.
-        """
-        session = self.mailbox.session
-        was_on = session.is_on
-        try:
-            await self._send(sender, recipients, message)
-        except TaskFailed:
-            if was_on and session.failure is not None:
-                session.observer.lost(session.failure)
-            raise
-        return False
-
-    async def _send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        await self._log_on()
+    async def _submit(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         mailbox, session = self.mailbox, self.mailbox.session
         with session:
             identity = self._identity(sender)
@@ -88,29 +64,6 @@ class JmapSubmission:
                     return identity.id("id")
         raise ServerRefused("no identity", f"expected one with the address {sender}")
 
-    async def check(self) -> None:
-        """Log on, and find the identity of the user's own address."""
-        address = self.mailbox.session.account.address
-        await self.ask(address, address)
-
-    async def ask(self, sender: str, recipient: str) -> ServerOffer:
-        """Find the sender's identity; no method of JMAP asks about a recipient. See `Probing`."""
-        try:
-            await self._log_on()
-            self._identity(sender)
-            return self.mailbox.offer
-        finally:
-            await self.close()
-
-    async def _log_on(self) -> None:
-        """Begin a session if the mailbox has none, and has lost none."""
-        session = self.mailbox.session
-        if session.resource is None and session.failure is None:
-            await self.mailbox.log_on()
-            self._logged_on = True
-
-    async def close(self) -> None:
-        """End a session begun here."""
-        if self._logged_on and self.mailbox.session.is_on:
-            await self.mailbox.log_off()
-        self._logged_on = False
+    async def _probe(self, sender: str, recipient: str) -> None:
+        """Find the sender's identity; no method of JMAP asks about a recipient."""
+        self._identity(sender)

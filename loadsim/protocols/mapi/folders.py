@@ -1,7 +1,7 @@
 """A mailbox's folders: their names on the server, their paths, and loadsim's folders.
 
-As over IMAP, a path has "/" between its levels; within a level it is "%2F", and "%" is "%25". A folder is named by its
-path, except special ones: these are known from the Logon, and the calendar by its class (MS-OXOSFLD section 2.2.4).
+A folder is named by its path, except special ones: these are known from the Logon, and the calendar by its class
+(MS-OXOSFLD section 2.2.4).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings
 from loadsim.model.provisioning_ports import FolderStatus
+from loadsim.protocols.http.mailbox import level
 from loadsim.protocols.imap.folder_names import PLAIN, SEPARATOR, FolderNames
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.objects import Row, identifier, number, text
@@ -45,7 +46,7 @@ def read_folders(rows: Iterable[Row], logon: LoggedOn, settings: FolderSettings)
         levels: list[str] = []
         above, at = folder_id, row
         while above != top and len(levels) <= len(known):
-            levels.append(text(at[2]).replace("%", "%25").replace(SEPARATOR, "%2F"))
+            levels.append(level(text(at[2])))
             above = identifier(at[1])
             if above == top or above not in known:
                 break

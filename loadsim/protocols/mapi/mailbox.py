@@ -23,8 +23,10 @@ from loadsim.model.ports import (
     SearchKey,
     Structure,
 )
-from loadsim.model.provisioning_ports import FolderStatus, NewMessage, Quota, ServerOffer, Stored
-from loadsim.protocols.imap.folder_names import SEPARATOR, canonical
+from loadsim.model.provisioning_ports import FolderStatus, NewMessage, ServerOffer, Stored
+from loadsim.protocols.http.mailbox import HttpMailbox, name_of, own_refs
+from loadsim.protocols.http.news import News
+from loadsim.protocols.imap.folder_names import SEPARATOR, FolderNames, canonical
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.address_book import AddressBook
 from loadsim.protocols.mapi.composition import (
@@ -36,8 +38,7 @@ from loadsim.protocols.mapi.composition import (
     whole_body,
 )
 from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, Folders, read_folders
-from loadsim.protocols.mapi.news import News
-from loadsim.protocols.mapi.objects import TABLE, Row, number, rows_of, stream_of, text, write_message
+from loadsim.protocols.mapi.objects import TABLE, Row, identifier, number, rows_of, stream_of, text, write_message
 from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, Notified
 from loadsim.protocols.mapi.rops import NO_HANDLE, Handle, Request
 from loadsim.protocols.mapi.rows import (
@@ -73,7 +74,7 @@ SEARCHED = {
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class MapiMailbox:
+class MapiMailbox(HttpMailbox):
     """Implements `Provisioning`, which includes `ports.Mailbox`, over a session that submission shares.
 
     The open folder has a contents table, sorted by delivery time, which the server keeps up to date (MS-OXCTABL). The
@@ -87,7 +88,7 @@ class MapiMailbox:
     sent_ids: set[str] = field(default_factory=set, init=False)  # Message-IDs, until they are saved
     named: NamedTags = field(default_factory=dict, init=False)
     _folders: Folders = field(default_factory=Folders, init=False)
-    _news: News = field(default_factory=News, init=False)
+    _news: News[int | None, int] = field(default_factory=lambda: News(0), init=False)
     _open: str | None = field(default=None, init=False)
     _folder: Handle = field(default_factory=Handle, init=False)  # the open folder, and its table
     _table: Handle = field(default_factory=Handle, init=False)
@@ -116,14 +117,6 @@ class MapiMailbox:
             self.session.abandon()
             raise ServerRefused("named properties without numbers", f"expected {len(tags.NAMED)}")
         self.named = {key: tag(number, kind) for (key, (_, kind)), number in zip(tags.NAMED.items(), ids, strict=True)}
-
-    async def log_off(self) -> None:
-        self._leave()
-        await self.session.log_off()
-
-    def abandon(self) -> None:
-        self._leave()
-        self.session.abandon()
 
     def _leave(self) -> None:
         """Forget the objects and events of a session that is over."""
@@ -213,7 +206,7 @@ class MapiMailbox:
             if not rows and self.messages and newest != 0:
                 raise ServerRefused("QueryRows without rows", f"none of {self.messages} messages of {folder}")
             if folder == INBOX:
-                self._news.take(rows, is_whole=newest is None or len(rows) < newest)
+                self._news.take(map(_entry, rows), is_whole=newest is None or len(rows) < newest)
                 self._announce()
             return self._headers(folder, rows)
 
@@ -242,11 +235,11 @@ class MapiMailbox:
             while True:
                 await self._opened(INBOX)
                 rows = await rows_of(self.session, "QueryRows", [], self._table, header_columns(self.named), most)
-                new = [row for row in rows if news.is_new(row, reopen)]
+                new = [row for row in rows if news.is_new(*_entry(row), reopen)]
                 if len(new) < len(rows) or len(rows) < most:
                     break
                 most *= 4
-            news.take(new)
+            news.take(map(_entry, new))
             news.expected.clear()
             self._announce()
             return self._headers(INBOX, new)
@@ -400,8 +393,7 @@ class MapiMailbox:
         """Return the messages' ids in portions of at most `most`, each with their folder's number."""
         if not refs:
             return ()
-        known = [ref for ref in refs if isinstance(ref, MapiRef)]
-        assert len(known) == len(refs), "references of another driver"
+        known = own_refs(refs, MapiRef)
         folder_id = await self._number(known[0].folder)
         ids = tuple([ref.message for ref in known])
         return [(folder_id, ids[at : at + most]) for at in range(0, len(ids), most)]
@@ -438,7 +430,7 @@ class MapiMailbox:
             above, name = await self._parent(logon, folder)
             batch: list[Request[Any]] = []
             parent = self._folder_in(batch, above)
-            batch.append(made := rops.create_folder(parent, name.replace("%2F", SEPARATOR).replace("%25", "%")))
+            batch.append(made := rops.create_folder(parent, name_of(name)))
             if folder == CALENDAR:
                 batch.append(rops.set_properties(made.opened, [(tags.CONTAINER_CLASS, CALENDAR_CLASS)]))
             await self._done("CreateFolder", batch, parent, made.opened)
@@ -465,22 +457,14 @@ class MapiMailbox:
         """Forget the folders' numbers; the next call that needs one asks for all."""
         self._folders = replace(self._folders, numbers={})
 
-    def path(self, folder: str) -> str:
-        return self._folders.names.path(folder)
-
-    def folder_at(self, path: str) -> str:
-        return self._folders.names.folder_at(path)
-
-    def name_on_server(self, folder: str) -> str:
-        return self.path(canonical(folder))
+    @property
+    def names(self) -> FolderNames:
+        return self._folders.names
 
     @property
     def offer(self) -> ServerOffer:
         """The log-on method; MAPI states no capabilities."""
-        return ServerOffer(frozenset(), (self.session.endpoint.methods or ("basic",))[0].upper())
-
-    async def quotas(self) -> Sequence[Quota]:
-        return []
+        return ServerOffer(frozenset(), self._method)
 
     async def status(self) -> Mapping[str, FolderStatus | None]:
         """Return the status of all folders in the hierarchy table."""
@@ -514,9 +498,6 @@ class MapiMailbox:
                 messages[folder] = [stored_of(folder, row)._replace(in_reply_to=text(row[-2])) for row in rows]
         return messages
 
-    def keeps(self, flag: str) -> bool:
-        return True
-
     async def texts(self, refs: Sequence[Hashable]) -> dict[Hashable, bytes | None]:
         """Return the bodies as they were composed, rebuilt from each message's text and file."""
         bodies: dict[Hashable, bytes | None] = {}
@@ -538,6 +519,11 @@ class MapiMailbox:
         with self.session:
             await self._mark_read(refs, Flag.SEEN in flags)
             await self._mark(refs, _verb_among(flags))
+
+
+def _entry(row: Row) -> tuple[int | None, int]:
+    """Return a message's number and delivery time."""
+    return identifier(row[0]), number(row[1]) or 0
 
 
 def _verb_among(flags: Sequence[Flag]) -> Flag | None:

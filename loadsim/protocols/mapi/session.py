@@ -8,26 +8,23 @@ remote operation does not.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
-from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.host_port import bracketed
-from loadsim.model.ports import Account, Endpoint, Observer
-from loadsim.protocols.error_mapping import again, internal
-from loadsim.protocols.http.channel import HttpChannel
+from loadsim.errors import MailMissing, ProtocolError, ServerRefused, TaskFailed
+from loadsim.protocols.error_mapping import again
 from loadsim.protocols.http.responses import Response
+from loadsim.protocols.http.session import HttpSession, settle
 from loadsim.protocols.mapi import bodies
 from loadsim.protocols.mapi.codes import NOT_FOUND, PARTIAL, ErrorCode
 from loadsim.protocols.mapi.http import DIALECT, MAPI_CONTENT
 from loadsim.protocols.mapi.rop_buffer import Notified, executed, rop_buffer
 from loadsim.protocols.mapi.rops import NO_HANDLE, Handle, LoggedOn, Request, logon, release
-from loadsim.protocols.sasl.masking import without_password
 
 ADDRESS_BOOK_PATH = "/mapi/nspi"
 """The address book's path, unless the mailbox's ends in emsmdb."""
@@ -62,37 +59,22 @@ class _Context:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class MapiSession:
-    """One user's session, across lost and re-established contexts.
+class MapiSession(HttpSession[LoggedOn]):
+    """One user's session. `on_events` gets the mailbox's events."""
 
-    `with session:` surrounds each of the port's calls. If the session ends during a call, the call fails; between
-    calls, the observer gets the loss. `on_events` gets the mailbox's events.
-    """
-
-    endpoint: Endpoint
-    context: ssl.SSLContext | None
-    account: Account
-    observer: Observer
-    limit_s: float  # of each request
+    dialect = DIALECT
     on_events: Callable[[Sequence[Notified]], None] = lambda _: None
-    logon: LoggedOn | None = field(default=None, init=False)  # None: no session
     mailbox: Handle = field(default_factory=Handle, init=False)  # the logon
-    failure: TaskFailed | None = field(default=None, init=False)  # why it ended
     unused: list[Handle] = field(default_factory=list, init=False)  # released by the next Execute
-    _channel: HttpChannel = field(init=False)
-    _waiting: HttpChannel = field(init=False)
     _mailbox: _Context = field(init=False)
     _address_book: _Context = field(init=False)
     _names: str = field(init=False)
     _numbers: count[int] = field(init=False)
     _executing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _wait: asyncio.Task[None] | None = field(default=None, init=False)
     _events: list[Notified] = field(default_factory=list, init=False)  # not reported yet
-    _in_call: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        parts = (self.endpoint, self.context, self.account, self.observer, DIALECT, self.limit_s)
-        self._channel, self._waiting = HttpChannel(*parts), HttpChannel(*parts)
+        HttpSession.__post_init__(self)
         self._forget()
 
     def _forget(self) -> None:
@@ -143,42 +125,14 @@ class MapiSession:
             finally:
                 self.abandon()
 
-    def abandon(self) -> None:
-        """Close at once; only `log_on` makes a new session."""
-        self._stop_waiting()
-        self.logon = None
-        self._channel.close()
-
-    @property
-    def is_on(self) -> bool:
-        return self.logon is not None and self.failure is None
-
-    def __enter__(self) -> LoggedOn:
-        """Begin a call. Raises `ServerLost` if there is no session, or the failure that broke it."""
-        if self.failure is not None:
-            raise again(self.failure)
-        if self.logon is None:
-            raise ServerLost("not logged on")
-        self._in_call = True
-        return self.logon
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._in_call = False
         self._report_events()
-        if error is None and self.failure is not None:  # the wait failed, but this call succeeded
-            self.observer.lost(self.failure)
+        HttpSession.__exit__(self, kind, error, _)
 
     def _report_events(self) -> None:
         events, self._events = self._events, []
         if events:
             self.on_events(events)
-
-    def _end(self, failure: TaskFailed) -> None:
-        """End the session by a failure, once."""
-        if self.failure is None and self.logon is not None:
-            self.failure = failure
-            self._stop_waiting()
-            self._channel.close()
 
     # --- requests ---
 
@@ -220,7 +174,7 @@ class MapiSession:
     async def _ask(self, context: _Context, request: bodies.BodyRequest[R], name: str = "") -> R:
         """Send a request in its context, and return the body of its response. Any failure ends the session."""
         kind = name or request.request_type
-        head = self._request(context, request)
+        head = self._http(context, request)
 
         def read(response: Response) -> R:
             ends = self.logon is not None and context is self._mailbox
@@ -242,24 +196,20 @@ class MapiSession:
             self._end(failure)
             raise
 
-    def _request(self, context: _Context, request: bodies.BodyRequest[Any]) -> bytes:
+    def _http(self, context: _Context, request: bodies.BodyRequest[Any]) -> bytes:
         """Return an HTTP request (MS-OXCMAPIHTTP section 2.2.2.1)."""
-        body, number, endpoint = request.body, next(self._numbers), self.endpoint
+        number = next(self._numbers)
         cookies = "; ".join([f"{name}={value}" for name, value in context.cookies.items()])
-        head = (
-            f"POST {context.path} HTTP/1.1\r\n"
-            f"Host: {bracketed(endpoint.host)}:{endpoint.port}\r\n"
+        lines = (
             f"Content-Type: {MAPI_CONTENT}\r\n"
-            f"Content-Length: {len(body)}\r\n"
-            "User-Agent: loadsim\r\n"
             f"X-ClientApplication: {_CLIENT}\r\n"
             f"X-RequestType: {request.request_type}\r\n"
             f"X-RequestId: {self._names}:{number}\r\n"
             f"X-ClientInfo: {self._names}:{number}\r\n" + (f"Cookie: {cookies}\r\n" if cookies else "")
         )
-        return head.encode() + b"\r\n" + body
+        return self._request("POST", context.path, lines, request.body)
 
-    def _check(self, kind: str, response: Response, ends: bool = True) -> None:
+    def _check(self, kind: str, response: Response, ends: bool) -> None:
         """Raise the failure stated by the response's HTTP status or X-ResponseCode; see `_refused`."""
         code = response.fields.get("x-responsecode", "0")
         if response.status != 200:
@@ -272,19 +222,11 @@ class MapiSession:
         if not response.fields.get("content-type", "").startswith(MAPI_CONTENT):
             raise ProtocolError("MAPI response", f"expected {MAPI_CONTENT}, found another type; is the URL right?")
 
-    def _refused(self, kind: str, line: str, ends: bool = True) -> TaskFailed:
-        """Return the failure for a refused request; it `ends` the session if the context accepts no more requests."""
-        return (ServerLost if ends else ServerRefused)(kind, without_password(line, self.account))
-
     # --- the wait for events ---
 
     async def wait(self) -> None:
         """Wait for events until the session ends; return once the server has accepted the first NotificationWait."""
-        if self._wait is not None:
-            return
-        accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._wait = asyncio.get_running_loop().create_task(self._wait_again(accepted))
-        await accepted
+        await self._wait(self._wait_again)
 
     async def _wait_again(self, accepted: asyncio.Future[None]) -> None:
         """Send NotificationWaits, one after another (MS-OXCMAPIHTTP section 2.2.4.4), and fetch the events.
@@ -292,40 +234,23 @@ class MapiSession:
         These requests are not part of the others' sequence, so the cookies stay as they are.
         """
 
-        def begun() -> None:
-            if not accepted.done():
-                accepted.set_result(None)
-
         def check(response: Response) -> Response:
-            self._check("NotificationWait", response)
+            self._check("NotificationWait", response, ends=True)
             return response
 
         fruitless = 0
-        try:
-            while True:
-                request = bodies.notification_wait()
-                head = self._request(self._mailbox, request)
-                response = await self._waiting.ask("MAPI NotificationWait", head, check, begun, LONGEST_WAIT_S)
-                begun()
-                body = bodies.body_of(request, response.body)
-                if isinstance(body, ErrorCode):
-                    raise self._refused(f"{body.name} NotificationWait", "")
-                if body:
-                    await self.execute("Notify", [], lists=True)
-                fruitless = 0 if self._events else fruitless + 1
-                self._report_events()
-                if fruitless > MOST_FRUITLESS:
-                    await asyncio.sleep(PAUSE_S)
-        except Exception as error:  # noqa: BLE001 - an error in loadsim ends only this session
-            failure = error if isinstance(error, TaskFailed) else internal(error)
-            self._end(failure)
-            if not accepted.done():
-                accepted.set_exception(failure)
-            elif self.logon is not None and not self._in_call:
-                self.observer.lost(failure)
-
-    def _stop_waiting(self) -> None:
-        wait, self._wait = self._wait, None
-        if wait is not None and wait is not asyncio.current_task():
-            wait.cancel()
-        self._waiting.close()
+        while True:
+            request = bodies.notification_wait()
+            head = self._http(self._mailbox, request)
+            begun = partial(settle, accepted)
+            response = await self._waiting.ask("MAPI NotificationWait", head, check, begun, LONGEST_WAIT_S)
+            settle(accepted)
+            body = bodies.body_of(request, response.body)
+            if isinstance(body, ErrorCode):
+                raise self._refused(f"{body.name} NotificationWait", "", ends=True)
+            if body:
+                await self.execute("Notify", [], lists=True)
+            fruitless = 0 if self._events else fruitless + 1
+            self._report_events()
+            if fruitless > MOST_FRUITLESS:
+                await asyncio.sleep(PAUSE_S)

@@ -17,11 +17,11 @@ from loadsim.model.content.templates import KINDS, base64_lines, encoded_bytes, 
 from loadsim.model.message_tag import HEADER, MessageTag, body_digest
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings
 from loadsim.model.provisioning_ports import FolderStatus
+from loadsim.protocols.http.news import News
 from loadsim.protocols.imap.folder_names import ASIDE
 from loadsim.protocols.mapi import tags
 from loadsim.protocols.mapi.composition import composed, message_id_of, sender_properties, whole_body
 from loadsim.protocols.mapi.folders import read_folders
-from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.rops import LoggedOn
 from loadsim.protocols.mapi.rows import part_of
 
@@ -267,25 +267,25 @@ def test_any_hierarchy_is_read_to_an_end(found: list[tuple[int, int, str]]) -> N
 
 
 def test_messages_of_events_are_announced_once_and_listed_once() -> None:
-    news = News()
+    news: News[int, int] = News(0)
     news.take([(1, 100), (2, 200)])
     news.event(3)
     news.event(3)
     news.event(2)
     assert (news.tell(), news.tell()) == (1, 0)
     rows = [(0, 50), (1, 100), (2, 200), (3, 300), (4, 400)]
-    assert [each[0] for each in rows if news.is_new(each, reopen=False)] == [3, 4]  # 0 is below the first list
+    assert [each[0] for each in rows if news.is_new(*each)] == [3, 4]  # 0 is below the first list
     news.event(4)
     news.take(rows[3:])
     assert (news.tell(), len(news.expected)) == (0, 0)
-    assert [each[0] for each in rows if news.is_new(each, reopen=True)] == [3, 4]
-    assert not any(news.is_new(each, reopen=False) for each in rows)
+    assert [each[0] for each in rows if news.is_new(*each, reopen=True)] == [3, 4]
+    assert not any(news.is_new(*each) for each in rows)
 
 
 def test_the_first_list_of_the_inbox_is_not_restricted() -> None:
-    news = News()
+    news: News[int, int] = News(0)
     news.take([(5, 500)], is_whole=True)
-    assert news.is_new((6, 0), reopen=False)
+    assert news.is_new(6, 0)
     news.event(7)
     news.forget_events()
     assert (news.tell(), len(news.expected)) == (0, 0)
