@@ -42,6 +42,7 @@ class _Connection(asyncio.Protocol):
 
     is_open: bool = field(default=False, init=False)
     is_logged_on: bool = field(default=False, init=False)  # by NTLM or Negotiate
+    is_remembered: bool = field(default=False, init=False)  # its TLS session, if any
     received_bytes: int = field(default=0, init=False)  # of this exchange
     on_piece: Callable[[Response | None], None] | None = field(default=None, init=False)
     most_bytes: int = field(default=LARGEST_BODY_BYTES, init=False)
@@ -61,7 +62,10 @@ class _Connection(asyncio.Protocol):
         self._parser = ResponseParser(self.most_bytes, self.take)
         self._ended = asyncio.get_running_loop().create_future()
         self.transport.write(request)
-        return await self._ended
+        try:
+            return await self._ended
+        finally:
+            self._ended = None  # an idle user keeps no response
 
     def close(self) -> None:
         self.is_open = False
@@ -232,7 +236,9 @@ class HttpChannel:
                 self._drop(connection)
             if not is_reported:
                 report()
-        remember(self.account.number, connection.transport)
+        if not connection.is_remembered:
+            connection.is_remembered = True
+            remember(self.account.number, connection.transport)
         return answer
 
     async def _authorized(self, connection: _Connection, request: bytes) -> Response:

@@ -50,7 +50,7 @@ class JmapMailbox(HttpMailbox):
     settings: FolderSettings = OF_SERVER
     messages: int = field(default=0, init=False)
     sent: dict[str, str] = field(default_factory=dict, init=False)  # Emails by Message-ID, until they are saved
-    identities: Sequence[Members] = field(default=(), init=False)
+    identities: dict[str, str] = field(default_factory=dict, init=False)  # ids by address in lower case
     lists: Lists = field(init=False)
     imports: Importer = field(init=False)
     _folders: MailboxNames = field(default_factory=MailboxNames, init=False)
@@ -70,7 +70,8 @@ class JmapMailbox(HttpMailbox):
         identities = Call("Identity/get", {"ids": None})
         answers = await self.session.log_on(lambda resource: [MAILBOXES, *([identities] if resource.submits else [])])
         self._folders, self._listed_at_log_on = read_folders(answers[0].objects("list"), self.settings), True
-        self.identities = answers[1].objects("list") if len(answers.calls) > 1 else ()
+        found = answers[1].objects("list") if len(answers.calls) > 1 else ()
+        self.identities = {each.text("email").lower(): each.id("id") for each in reversed(found)}
 
     def _leave(self) -> None:
         self._open, self._shown = None, (None, {})

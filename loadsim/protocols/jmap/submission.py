@@ -59,9 +59,8 @@ class JmapSubmission(HttpSubmission[JmapMailbox]):
         """
         domain = "*@" + sender.rpartition("@")[2].lower()
         for wanted in (sender.lower(), domain, ""):
-            for identity in self.mailbox.identities:
-                if identity.text("email").lower() == wanted:
-                    return identity.id("id")
+            if wanted in self.mailbox.identities:
+                return self.mailbox.identities[wanted]
         raise ServerRefused("no identity", f"expected one with the address {sender}")
 
     async def _probe(self, sender: str, recipient: str) -> None:
