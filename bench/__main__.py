@@ -17,6 +17,7 @@ from bench.cluster_lag import CLUSTER_LAG, CLUSTER_LOG_BYTES, CLUSTER_PULL
 from bench.coverage import COVERAGE
 from bench.cpu import IMAP_DOVECOT, IMAP_NULL, SMTP_NULL
 from bench.healthy import HEALTHY, any_invalid
+from bench.jmap import JMAP_USERS
 from bench.lateness import LATENESS
 from bench.logs import LOGS
 from bench.mail_logs import MAIL_LOGS
@@ -46,7 +47,7 @@ PAGES: Mapping[Path, Sequence[Part[Any]]] = {
 
 UNSHOWN: Sequence[Part[Any]] = [
     *(AUDIT, ENGINES, LATENESS, CLUSTER_MANY, CLUSTER_PULL, CLUSTER_LOG_BYTES, WITNESS, STORAGE, MAPI, MAPI_USERS),
-    MAIL_LOGS,
+    *(JMAP_USERS, MAIL_LOGS),
 ]
 """The parts whose tables are on no page."""
 

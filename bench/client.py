@@ -44,6 +44,9 @@ LIMIT_S = 120.0
 AT_ONCE = 50
 """Log-ons under way together."""
 
+TICK_MS = 10
+"""The interval at which the lag of the event loop is measured."""
+
 OPERATIONS = ("NOOP", "STORE", "FETCH", "READ", "APPEND", "MOVE")
 """READ is FETCH and STORE, one after the other."""
 
@@ -369,10 +372,79 @@ async def lateness(job: Mapping[str, Any]) -> dict[str, Any]:
     await asyncio.gather(*lives, return_exceptions=True)
     for session in sessions:
         session.abandon()
-    ordered = np.sort(np.array(lags_ns, np.int64))
-    ranks = {"p50": 50, "p95": 95, "p99": 99, "max": 100}
-    lag_ms = {name: round(percentile(ordered, rank) * 1e-6, 3) for name, rank in ranks.items()}
-    return {"cpu_share": round(share, 3), "pushes": len(ordered), "lag_ms": lag_ms}
+    return {"cpu_share": round(share, 3), "pushes": len(lags_ns), "lag_ms": _lag_ms(lags_ns)}
+
+
+class _Looking(Quiet):
+    """An observer whose user, once at work, looks at new mail and waits on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mailbox: Mailbox
+        self.is_at_work = False
+        self.looks = 0
+        self.looking: asyncio.Task[None] | None = None
+
+    def arrived(self, messages: int, *_: Any) -> None:
+        if self.is_at_work and (self.looking is None or self.looking.done()):
+            self.looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        await self.mailbox.arrived()
+        self.looks += 1
+        await self.mailbox.watch()
+
+
+async def idle(job: Mapping[str, Any]) -> dict[str, Any]:
+    """KiB of memory for each user who waits for mail, and what `seconds` of new mail add; CPU share; lag of the loop.
+
+    The job names `client`, `server`, `sessions`, `seconds` and, with TLS, `ca_file`.
+    """
+    opened, observers = open_driver(job["client"], _services(job)), [_Looking() for _ in range(int(job["sessions"]))]
+    for number, observer in enumerate(observers, 1):
+        observer.mailbox = opened.session(account(number), observer).mailbox
+    mailboxes = [observer.mailbox for observer in observers]
+
+    async def come(mailbox: Mailbox) -> None:
+        await mailbox.log_on()
+        await mailbox.headers(INBOX, 10)
+        await mailbox.watch()
+
+    await _all(mailboxes[:AT_ONCE], come)
+    await _all(mailboxes[:AT_ONCE], lambda mailbox: mailbox.log_off())
+    before_kib, began_s = _resident_kib(), time.monotonic()  # with what a first log-on of anybody leaves behind
+    await _all(mailboxes, come)
+    log_on_s, idle_kib = time.monotonic() - began_s, _resident_kib() - before_kib
+    gc.freeze()
+    for observer in observers:
+        observer.is_at_work = True
+    before_s, began_s, lags_ns = spent_s(), time.monotonic(), list[int]()
+    while time.monotonic() - began_s < float(job["seconds"]):
+        due_ns = time.monotonic_ns() + TICK_MS * 10**6
+        await asyncio.sleep(TICK_MS / 1000)
+        lags_ns.append(time.monotonic_ns() - due_ns)
+    share = (spent_s() - before_s) / (time.monotonic() - began_s)
+    for observer in observers:
+        observer.is_at_work = False
+    await asyncio.gather(*(observer.looking for observer in observers if observer.looking is not None))
+    grown_kib = _resident_kib() - before_kib - idle_kib
+    for observer in observers:
+        observer.over = True
+        observer.mailbox.abandon()
+    await asyncio.sleep(0)
+    memory = {"idle_kib": idle_kib / len(mailboxes), "grown_kib": grown_kib / len(mailboxes)}
+    return {
+        **memory,
+        "log_on_s": log_on_s,
+        "looks": sum(each.looks for each in observers),
+        "cpu_share": round(share, 3),
+        "lag_ms": _lag_ms(lags_ns),
+    }
+
+
+def _lag_ms(lags_ns: list[int]) -> dict[str, float]:
+    ordered, ranks = np.sort(np.array(lags_ns, np.int64)), {"p50": 50, "p95": 95, "p99": 99, "max": 100}
+    return {name: round(percentile(ordered, rank) * 1e-6, 3) for name, rank in ranks.items()}
 
 
 async def _all(clients: Sequence[T], do: Callable[[T], Awaitable[object]]) -> None:
@@ -409,8 +481,14 @@ def _services(job: Mapping[str, Any]) -> Services:
     if path := job.get("path"):
         host, port = job["server"]
         return Services(mapi=Endpoint(host, port, path=path), command_limit_s=LIMIT_S)
+    ca_file = job.get("ca_file")
+    secured: dict[str, Any] = {"tls": "implicit" if ca_file else "none", "ca_file": ca_file}
+    if job.get("client") == "jmap":
+        host, port = job["server"]
+        return Services(jmap=Endpoint(host, port, **secured), command_limit_s=LIMIT_S)
     host, imap_port, smtp_port = job["server"]
-    return Services(Endpoint(host, imap_port), Endpoint(host, smtp_port, connection="kept", auth=False), LIMIT_S)
+    smtp = Endpoint(host, smtp_port, connection="kept", auth=False)
+    return Services(Endpoint(host, imap_port, **secured), smtp, LIMIT_S)
 
 
 JOBS: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
@@ -418,6 +496,7 @@ JOBS: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
     "create": create,
     "smtp": smtp,
     "lateness": lateness,
+    "idle": idle,
     "log_ons": log_ons,
 }
 

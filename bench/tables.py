@@ -62,6 +62,7 @@ _LAG = ("p50", "p95", "p99", "max")
 _LAG_MS = tuple(f"{name} ms" for name in _LAG)
 _COLUMNS: Mapping[str, Callable[[Row], str]] = {
     "loop": lambda row: row["loop"],
+    "looks per second": lambda row: f"{row['looks_per_s']:.0f}",
     "pushes per second": lambda row: f"{row['pushes_per_s']:.0f}",
     "driver": lambda row: row["driver"],
     "users": lambda row: f"{row['users']:,}",
@@ -69,6 +70,8 @@ _COLUMNS: Mapping[str, Callable[[Row], str]] = {
     "day": lambda row: row["day"],
     "memory": lambda row: f"{row['rss_kib'] / 1024:.0f} MiB",
     "memory for each": lambda row: f"{row['rss_kib'] / row['users']:.1f} KiB",
+    "memory of each, idle": lambda row: f"{row['idle_kib']:.1f} KiB",
+    "and after the new mail": lambda row: f"{row['idle_kib'] + row['grown_kib']:.1f} KiB",
     "for each user more": lambda row: figure(row["more_kib"], ".1f", " KiB"),
     "log-on of all": lambda row: f"{row['log_on_s']:.1f} s",
     "log-ons per second": lambda row: f"{row['users'] / row['log_on_s']:.0f}",
@@ -82,6 +85,8 @@ load = _of_runs("users", "day", "tasks per second", "CPU", *_LAG_MS)
 drivers = _of_runs("driver", "users", "day", "memory", "tasks per second", "CPU ms per task", *_LAG_MS)
 many = _of_runs("users", "engines", "memory for each", "log-on of all", "tasks per second", "CPU", *_LAG_MS)
 engines = _of_runs("engines", "users", "day", "tasks per second", "CPU ms per task", "CPU of the busiest", *_LAG_MS)
+_MEMORY = ("memory of each, idle", "and after the new mail")
+idle = _of_runs("driver", "users", *_MEMORY, "log-on of all", "looks per second", "CPU", *_LAG_MS)
 lateness = _of_runs("loop", "pushes per second", "CPU", *_LAG_MS)
 
 

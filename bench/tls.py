@@ -92,10 +92,13 @@ def in_front(certificate: Path, port: int) -> Iterator[int]:
         process.wait()
 
 
-async def _serve(certificate: str, port: int) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
+def context(certificate: str) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(certificate)
+    return made
 
+
+async def _serve(certificate: str, port: int) -> None:
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(1 << 16):
@@ -107,7 +110,7 @@ async def _serve(certificate: str, port: int) -> None:
         from_null, to_null = await asyncio.open_connection(HOST, port)
         await asyncio.gather(relay(reader, to_null), relay(from_null, writer))
 
-    server = await asyncio.start_server(connected, HOST, 0, ssl=context, backlog=4096)
+    server = await asyncio.start_server(connected, HOST, 0, ssl=context(certificate), backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
