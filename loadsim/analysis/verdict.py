@@ -16,7 +16,7 @@ from loadsim.findings.formats import Value
 from loadsim.findings.severity import Severity
 from loadsim.findings.verdict import Verdict, by_severity
 from loadsim.model.figures import Figures, TaskFigures, Totals
-from loadsim.model.terms import STRESS, WITHOUT_WINDOW
+from loadsim.model.terms import RETURN_RECEIPT, STRESS, WITHOUT_WINDOW
 from loadsim.scenario.limits import Limits
 from loadsim.timinglog.audited import AuditRecord
 from loadsim.timinglog.header import LogHeader
@@ -280,7 +280,8 @@ def _refused(figures: Figures) -> list[Finding]:
         kinds = [one for one in task.failures if one.outcome == "refused" and not _OF_LOAD.match(one.kind)]
         if (refused := sum(one.times for one in kinds)) > task.planned / 2:
             most = max(kinds, key=lambda one: one.times)
-            warnings.append(finding(Code.TASK_REFUSED, task.task, refused=refused, due=task.planned, answer=most.kind))
+            code = Code.NULL_PATH_REFUSED if task.task == RETURN_RECEIPT else Code.TASK_REFUSED
+            warnings.append(finding(code, task.task, refused=refused, due=task.planned, answer=most.kind))
     return warnings
 
 
@@ -300,6 +301,7 @@ def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
     reports = facts.audit.bounces.items() if facts.audit else ()
     known = sum(times for status, times in reports if not status.startswith("2"))  # receipts are not foreign
     receipts = [driver.receipts for driver in figures.by_protocol.values() if driver.receipts]
+    requested, arrived = (sum(getattr(one, name) for one in receipts) for name in ("requested", "arrived"))
     counted: tuple[tuple[Code, dict[str, Value]], ...] = (
         (Code.SESSIONS_LOST, {"sessions": facts.sessions_lost, "down_share": figures.sessions.down_share}),
         (Code.COMPANION_SESSIONS_LOST, {"sessions": companions.sessions_lost if companions else 0}),
@@ -314,6 +316,7 @@ def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
         (Code.NOT_ANNOUNCED, {"messages": facts.unannounced}),
         (Code.UNKNOWN_ACCEPTED, {"messages": figures.outside.unknown_accepted if figures.outside else 0}),
         (Code.RECEIPTS_NOT_OFFERED, {"messages": sum(one.planned - one.requested for one in receipts)}),
+        (Code.RECEIPTS_MISSING, {"missing": 0 if facts.ended_early else requested - arrived, "requested": requested}),
         (Code.FOREIGN_MAIL, {"messages": max(0, facts.foreign - known)}),
         (Code.LISTS_OMIT_SENDER, {"copies": figures.delivery.left_out}),
     )

@@ -299,6 +299,15 @@ class Code(Enum):
         "no delivery receipt was requested for {messages:message}: the server does not offer DSN (RFC 3461)",
         "have its submission service offer DSN, or plan no delivery receipts (receipts.delivery of the profile)",
     )
+    RECEIPTS_MISSING = _warning(
+        "{missing} of {requested:delivery receipt} did not arrive",
+        "look for the reports in the server's log: it may reject or drop mail from the null return path, MAIL FROM:<>",
+    )
+    NULL_PATH_REFUSED = _warning(
+        "{refused} of {due:read receipt} were refused, most often with: {answer}",
+        "have the submission service accept the null return path, MAIL FROM:<> (RFC 5321 section 4.5.5), or plan no"
+        " read receipts (receipts.returned of the profile)",
+    )
     LISTS_OMIT_SENDER = _warning("{copies} expected copies are missing: the server's lists leave out the sender")
     FALLING = _warning(
         "times fall during the window: in its first quarter, {first_share} of the hits took longer than the"

@@ -21,6 +21,7 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Code.MAIL_SHOWN_ALTERED,),
     (Code.MAIL_CRITERION_MISSED,),
     (Code.TASK_REFUSED,),
+    (Code.NULL_PATH_REFUSED,),
     (Cause.LOAD,),
     (Cause.ABORTED,),
     (Cause.TERMS,),

@@ -27,7 +27,8 @@ class Inbox:
     The run's users and outside senders, and those of the start state, have numbers up to `last_sender`.
 
     With `old_mail`, the Inbox starts with messages that have been read already, which do not count. If the user
-    `tracks` receipts, `reports` has new messages that may be delivery reports.
+    `tracks` receipts, `reports` has new messages that may be delivery reports. `refused_reports` are those that the
+    server refused to show; they return to `reports` when messages are next listed.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Inbox:
         self.unread: list[Unread] = []
         self.foreign: set[MessageRef] = set()  # listed, but not known
         self.reports: list[Unread] = []
+        self.refused_reports: list[Unread] = []
         self.processing = False  # an activity is processing it
         self._run_id = run_id
         self._last_sender = last_sender
@@ -78,6 +80,8 @@ class Inbox:
 
         A second copy of a message is also new, but is never read.
         """
+        self.reports += self.refused_reports
+        self.refused_reports.clear()
         new = []
         for header, at_ns in zip(headers, stamps, strict=True):
             tag = header.tag
@@ -171,6 +175,7 @@ class Inbox:
         for messages in (self.unread, self.foreign, self._messages, self._staying, self._taken):
             messages.clear()
         self.reports.clear()
+        self.refused_reports.clear()
         self._receipts.clear()
 
     def excess(self) -> list[Header]:

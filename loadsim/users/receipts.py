@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from loadsim.errors import ServerLost, ServerSilent
+from loadsim.errors import GeneratorFailed, InboxRenumbered, MailMissing, ServerRefused, TaskFailed
 from loadsim.model.delivery_report import LARGEST_STATUS_BYTES, STATUS_TYPES, confirmed
 from loadsim.model.ports import Mailbox, MessageRef
 from loadsim.users.host import Host
@@ -12,6 +12,9 @@ from loadsim.users.inbox import Inbox, Unread
 
 Record = Callable[[int, int | None, int | None, str], None]
 """Records a request: when the message was accepted, the same if a receipt was requested, when it arrived, outcome."""
+
+_FINAL = (MailMissing, InboxRenumbered, GeneratorFailed)
+"""Failures after which a report is not tried again: it is gone, has another reference, or the fault is ours."""
 
 
 class DeliveryReceipts:
@@ -27,7 +30,7 @@ class DeliveryReceipts:
         self._inbox = inbox
         self._record = record
         self._requested_ns: dict[str, int | None] = {}  # None: the receipt has arrived
-        self._again: set[MessageRef] = set()  # reports whose session was lost
+        self._again: set[MessageRef] = set()  # reports that could not be read once
 
     def requested(self, envelope_id: str, at_ns: int, offered: bool) -> None:
         """Note a message with a planned request; if the server does not offer receipts, none was made."""
@@ -38,10 +41,11 @@ class DeliveryReceipts:
             self._record(at_ns, None, None, "skipped")
 
     async def track(self, mailbox: Mailbox, report: Unread) -> None:
-        """Fetch the delivery status of what may be a report, again if this loses a session. It stays there, unread.
+        """Fetch the delivery status of what may be a report, which stays there, unread.
 
-        A second time is the last, as a report may end each session. Anyone can send reports: unless its status confirms
-        a request, it stays foreign.
+        If this fails, it is tried again: in the next session or, after a refusal, when mail is next listed. A second
+        time is the last, as a report may end each session. Anyone can send reports: unless its status confirms a
+        request, it stays foreign.
         """
         try:
             structure = await mailbox.structure(report.header.ref)
@@ -49,10 +53,11 @@ class DeliveryReceipts:
                 if part.content_type in STATUS_TYPES and part.size_bytes <= LARGEST_STATUS_BYTES:
                     self._arrived(bytes(await mailbox.part(report.header.ref, part)), report)
                     break
-        except (ServerLost, ServerSilent):
-            if report.header.ref not in self._again:
+        except TaskFailed as failure:
+            if report.header.ref not in self._again and not isinstance(failure, _FINAL):
                 self._again.add(report.header.ref)
-                self._inbox.reports.append(report)
+                inbox, is_refused = self._inbox, isinstance(failure, ServerRefused)
+                (inbox.refused_reports if is_refused else inbox.reports).append(report)
             raise
 
     def _arrived(self, status: bytes, report: Unread) -> None:

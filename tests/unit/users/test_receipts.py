@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from email import message_from_bytes
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from virtual_runs import Lived, live, quiet, scenario_of
 
 from loadsim.analysis.summary import summarise
-from loadsim.errors import ProtocolError, ServerLost
+from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.figures import ReceiptFigures
@@ -57,6 +58,7 @@ class Reporting:
 
     inner: InMemoryDriver
     report: Report
+    refusal: Callable[[], TaskFailed] | None = None
     mailbox_type: type[InMemoryMailbox] = ReportingMailbox
     name: str = "fake"
     supported_tasks: frozenset[str] = ALL_TASKS
@@ -77,6 +79,8 @@ class Notifying:
     async def send(
         self, sender: str, recipients: Sequence[str], message: bytes, envelope_id: str | None = None
     ) -> bool:
+        if not sender and self.system.refusal is not None:
+            raise self.system.refusal()
         await self.inner.send(sender, recipients, message)
         self.system.submitted.append((sender, message))
         for of, status in self.system.report(envelope_id) if envelope_id else ():
@@ -102,11 +106,12 @@ def lived_with(
     report: Report = confirming,
     profile: Any = HABITS,
     mailbox_type: type[InMemoryMailbox] = ReportingMailbox,
+    refusal: Callable[[], TaskFailed] | None = None,
 ) -> tuple[Lived, Reporting]:
     made: list[Reporting] = []
 
     def wrap(driver: InMemoryDriver) -> Reporting:
-        made.append(Reporting(driver, report, mailbox_type))
+        made.append(Reporting(driver, report, refusal, mailbox_type))
         return made[0]
 
     lived = live(scenario_of(place, (profile, USERS)), place, wrap=wrap)
@@ -168,6 +173,8 @@ def test_receipts_that_do_not_arrive_are_a_figure(tmp_path: Path) -> None:
     summary = summarise([lived.log])
     assert receipts(lived).arrived == 0 and receipts(lived).took.p50_ms == math.inf
     assert summary.figures.delivery.undelivered_at_end == 0
+    planned = receipts(lived).planned
+    assert finding(Code.RECEIPTS_MISSING, missing=planned, requested=planned) in summary.verdict.warnings
     codes = {one.code for one in (*summary.verdict.warnings, *summary.verdict.defects)}
     assert not codes & {Code.RECEIPTS_NOT_OFFERED, Code.FOREIGN_MAIL}
 
@@ -252,6 +259,37 @@ def test_reports_are_tracked_after_a_lost_session(tmp_path: Path) -> None:
     assert lived.tape.told["foreign"] == 0
 
 
+class Refusing(ReportingMailbox):
+    """Every report is refused when a user first looks into it."""
+
+    refused: set[tuple[int, MessageRef]] = set()  # noqa: RUF012 - shared by the mailboxes of a run
+    failure = partial(ServerRefused, "NO [UNAVAILABLE] UID FETCH")
+
+    async def structure(self, ref: MessageRef) -> Structure:
+        key = self._account.number, ref
+        if ref.mail.sender == DAEMON and key not in self.refused:  # type: ignore[attr-defined]
+            self.refused.add(key)
+            raise self.failure()
+        return await super().structure(ref)
+
+
+class Lacking(Refusing):
+    failure = partial(MailMissing, "no message")  # type: ignore[assignment]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mailbox", "times"), [(Refusing, 2), (Lacking, 1)])
+def test_a_refused_report_is_tracked_again_unless_it_is_gone(
+    tmp_path: Path, mailbox: type[Refusing], times: int
+) -> None:
+    """The second look is at the next list of mail, which may be that of the drain."""
+    Refusing.refused.clear()
+    lived, _ = lived_with(tmp_path, profile=ONLY_DELIVERY, mailbox_type=mailbox)
+    wanted = len(requests(lived, "delivery"))
+    assert Counter(lived.outcomes("TRACK RECEIPT")) == {"refused": wanted} | ({"ok": wanted} if times == 2 else {})
+    assert Counter(span["outcome"] for span in spans(lived)) == {"ok" if times == 2 else "unfinished": wanted}
+
+
 class Poisoned(ReportingMailbox):
     """No session survives a look into a report, from anyone."""
 
@@ -271,3 +309,23 @@ def test_a_report_that_always_ends_the_session_is_given_up(tmp_path: Path) -> No
     assert lived.outcomes("TRACK RECEIPT") == ["lost"] * 2 * wanted
     assert {*lived.outcomes("SEND")} == {"ok"}
     assert lived.tape.told["foreign"] == wanted
+
+
+NO_NULL_PATH: dict[str, Callable[[], TaskFailed]] = {
+    "refused": partial(ServerRefused, "554 RCPT", "554 5.7.1 <>: Sender address rejected"),
+    "lost": partial(ServerLost, "lost at MAIL"),
+    "timeout": partial(ServerSilent, "no answer to MAIL"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("outcome", NO_NULL_PATH)
+def test_a_server_without_the_null_return_path_only_loses_read_receipts(tmp_path: Path, outcome: str) -> None:
+    """They fail, each once, and a refusal is a finding; users keep their sessions, and the rest of their day."""
+    lived, _ = lived_with(tmp_path, refusal=NO_NULL_PATH[outcome])
+    returned = lived.outcomes("RETURN RECEIPT")
+    assert len(returned) > 10 and {*returned} <= {outcome, "skipped"}
+    assert {*lived.outcomes("READ"), *lived.outcomes("REPLY"), *lived.outcomes("SEND")} <= {"ok", "skipped"}
+    assert {lived.tape.told[what] for what in ("sessions_lost", "lost_users", "undelivered")} == {0}
+    warned = [one for one in summarise([lived.log]).verdict.warnings if one.code is Code.NULL_PATH_REFUSED]
+    assert [one.values["answer"] for one in warned] == ["554 RCPT"] * (outcome == "refused")
