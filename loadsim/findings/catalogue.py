@@ -304,7 +304,7 @@ class Code(Enum):
         "look for the reports in the server's log: it may reject or drop mail from the null return path, MAIL FROM:<>",
     )
     NULL_PATH_REFUSED = _warning(
-        "{refused} of {due:read receipt} were refused, most often with: {answer}",
+        "the server refused {refused} of {due:read receipt}, most often with: {answer}",
         "have the submission service accept the null return path, MAIL FROM:<> (RFC 5321 section 4.5.5), or plan no"
         " read receipts (receipts.returned of the profile)",
     )

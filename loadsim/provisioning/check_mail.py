@@ -11,14 +11,16 @@ from loadsim.errors import ConfigError, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
+from loadsim.model.delivery_report import may_report
 from loadsim.model.message_tag import AUTOMATIC_REPLY, run_named
 from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Services
 from loadsim.model.provisioning_ports import Provisioning, ServerOffer
 from loadsim.model.state_checks import StateChecks
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_limits import sends_to_lists
-from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, Post, TaskCheck
-from loadsim.provisioning.inspect import bounce_status
+from loadsim.provisioning.check_post import Post
+from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, TaskCheck
+from loadsim.provisioning.inspect import bounce_status, returned_tag
 from loadsim.provisioning.server_report import Observation, ServerFacts, lacking
 from loadsim.provisioning.sessions import accounts_on_server, all_done, name_of, probe, visit
 from loadsim.scenario.workload import Workload
@@ -88,15 +90,24 @@ async def expunge(
 
 
 async def expunge_replies(check: Check, account: Account, mailbox: Provisioning) -> None:
-    """Expunge and count the automatic replies in the Inbox to messages of this check."""
+    """Expunge the automatic replies in the Inbox to messages of this check, and count them; and reports on those."""
+    listed, run = (await mailbox.listing([INBOX]))[INBOX], check.post.run_id
     replies = [
         message.ref
-        for message in (await mailbox.listing([INBOX]))[INBOX]
-        if run_named(message.in_reply_to, account.domain) == check.post.run_id
+        for message in listed
+        if run_named(message.in_reply_to, account.domain) == run
         and await bounce_status(account, mailbox, message) == AUTOMATIC_REPLY
     ]
     check.replies += len(replies)
-    await mailbox.expunge(replies)
+    reports = [
+        message.ref
+        for message in listed
+        if message.tag is None
+        and may_report(message.sender)
+        and (tag := await returned_tag(mailbox, message.ref, account.domain)) is not None
+        and tag.run == run
+    ]
+    await mailbox.expunge([*replies, *reports])
 
 
 async def find_others(check: Check) -> None:
@@ -139,7 +150,7 @@ def fair(check: Check, ended: bool, seen: Observation) -> Observation:
 
 
 async def check_mail(check: Check) -> None:
-    """Report arrivals and altered mail, then send a message to the smallest list."""
+    """Report arrivals, altered mail and delivery receipts, then send a message to the smallest list."""
     arrivals = [arrival for task in check.tasks for arrival in task.arrivals]
     if arrivals:
         check.mail.append(_arrived(arrivals))
@@ -153,7 +164,20 @@ async def check_mail(check: Check) -> None:
         values: dict[str, str | int] = {"message_id": first, "folder": folder, "user": user}
         wrong = finding(Code.MAIL_SHOWN_ALTERED, "", severity, messages=len(altered), **values)
         check.mail.append(Observation("content", f"{len(altered)} texts and files are not as they were sent", wrong))
+    if receipts := [task.receipt for task in check.tasks if task.receipt is not None]:
+        check.mail.append(_receipts(receipts))
     await _list(check)
+
+
+def _receipts(outcomes: Sequence[str]) -> Observation:
+    arrived, skipped = outcomes.count("ok"), outcomes.count("skipped")
+    if skipped:
+        not_offered = finding(Code.RECEIPTS_NOT_OFFERED, messages=skipped)
+        return Observation("delivery receipts", "not offered", not_offered)
+    requested = len(outcomes)
+    missing = finding(Code.RECEIPTS_MISSING, missing=requested - arrived, requested=requested)
+    seen = f"{arrived} of {requested} arrived"
+    return Observation("delivery receipts", seen, missing if arrived < requested else None)
 
 
 def _arrived(arrivals: Sequence[Arrival]) -> Observation:

@@ -1,4 +1,4 @@
-"""The tasks of one user, each done once in a real session, using only the check's own messages.
+"""The tasks of one user, each done once in a real session, using only the check's own messages and new reports.
 
 An engine runs the user, as in a run. In place of the scenario's plan, `TaskCheck` has each planned task once. It is
 also the engine's control: it delays the common start until three messages have reached the user's Inbox.
@@ -9,19 +9,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecords
 from loadsim.engine.event_log import Events
-from loadsim.errors import ServerLost, ServerSilent, TaskFailed
-from loadsim.model.content.compose import Answered, Attachment, Contents
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
+from loadsim.findings.severity import Severity
+from loadsim.model.content.compose import READ_RECEIPT
 from loadsim.model.content.templates import KINDS
+from loadsim.model.delivery_report import may_report
 from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox, SearchKey
-from loadsim.model.records import SPANS, CommandFields, MailFields, TaskFields
+from loadsim.model.records import DELIVERY_RECEIPT, SPANS, CommandFields, MailFields, TaskFields
+from loadsim.model.terms import RETURN_RECEIPT, TRACK_RECEIPT
 from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.provisioning.check_post import SMALL, Answers, Post
 from loadsim.provisioning.server_report import TriedTask, lacking
 from loadsim.provisioning.sessions import NullObserver
 from loadsim.scenario.criteria import planned_tasks
@@ -32,9 +38,6 @@ from loadsim.users.mail import Sought, UserMail
 from loadsim.users.stored_mail import StoredMail
 from loadsim.users.task_recorder import IDLE
 from loadsim.users.tasks import LOGON, SAVE_SENT, SYNC, TASKS, Outgoing, Read, Task
-
-SMALL = "ups1K"
-"""The kind of the check's messages, except those with an attachment."""
 
 POLL_S = 1.0
 """The interval between two requests for mail that the server has not announced."""
@@ -66,12 +69,14 @@ class CheckWorkload(Workload):
 class OwnMail:
     """A mailbox that lists only one check's messages, but is otherwise the driver's `ports.Mailbox`.
 
-    So no task can touch another message. `seen` has the messages that were listed in the Inbox, by id.
+    So no task can touch another message. If the user `tracks` receipts, delivery reports that arrive are listed, too,
+    which tasks only read. `seen` has the messages that were listed in the Inbox, by id.
     """
 
-    def __init__(self, mailbox: Mailbox, run: str) -> None:
+    def __init__(self, mailbox: Mailbox, run: str, tracks: bool) -> None:
         self._mailbox = mailbox
         self._run = run
+        self._tracks = tracks
         self.seen: dict[str, Header] = {}
         self.listed = asyncio.Event()
         self.watches = True
@@ -83,7 +88,9 @@ class OwnMail:
         return self._own(await self._mailbox.headers(folder, newest), folder == INBOX)
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
-        return self._own(await self._mailbox.arrived(reopen), True)
+        headers = await self._mailbox.arrived(reopen)
+        reports = [header for header in headers if self._tracks and header.tag is None and may_report(header.sender)]
+        return [*self._own(headers, True), *reports]
 
     async def search(self, folder: str, key: SearchKey, words: str, newest: int) -> Sequence[Header]:
         return self._own(await self._mailbox.search(folder, key, words, newest), folder == INBOX)
@@ -101,52 +108,6 @@ class OwnMail:
 
 
 @dataclass(slots=True)
-class Post:
-    """A check's mail: the ids of its messages that were accepted for each user, and of those that arrived.
-
-    `altered` has the message, user and folder of each part whose bytes differ from those sent.
-    """
-
-    workload: Workload
-    contents: Contents
-    run_id: str
-    accepted: dict[int, set[str]] = field(default_factory=dict)
-    arrived: dict[int, set[str]] = field(default_factory=dict)
-    altered: list[tuple[str, int, str]] = field(default_factory=list)
-    _last: int = 0
-
-    def compose(
-        self,
-        sender: Account,
-        to: Mapping[int, str],
-        kind: str = SMALL,
-        answers: tuple[Header, Flag, str] | None = None,
-        attachment: Attachment | None = None,
-    ) -> Outgoing:
-        """Return a message to these users at their addresses; with `answers`, a reply to that message."""
-        self._last += 1
-        message_id = f"c{sender.number}.{self._last}"
-        addresses = list(dict.fromkeys(to.values()))
-        message = self.contents.compose(
-            run=self.run_id,
-            sender=sender.number,
-            sender_address=sender.address,
-            to=addresses,
-            id=message_id,
-            kind=kind,
-            sent_us=time.time_ns() // 1000,
-            domain=self.workload.scenario.domain,
-            answers=answers and Answered.of(answers[0], answers[2]),
-            attachment=attachment,
-        )
-        return Outgoing(message, message_id, addresses, set(to), tuple(to), answers and answers[:2])
-
-    def sent(self, outgoing: Outgoing) -> None:
-        for user in outgoing.reached:
-            self.accepted.setdefault(user, set()).add(outgoing.id)
-
-
-@dataclass(slots=True)
 class Arrival:
     """The time from a message's acceptance until it was listed, and whether the server announced it."""
 
@@ -159,6 +120,8 @@ class TaskCheck(StandaloneControl):
 
     It is also the engine's control, and its `run_log.RunLog`, which keeps no measurements: a check is not a run.
     `folder` is the check's own. A message may take `wait_s`. `tried` and `arrivals` grow as the check proceeds.
+    `receipt` is the outcome of a delivery receipt: `skipped` if the server does not offer them, `requested` until one
+    arrives; None if none was requested.
     """
 
     def __init__(
@@ -180,6 +143,7 @@ class TaskCheck(StandaloneControl):
         self.wait_s = wait_s
         self.tried: list[TriedTask] = []
         self.arrivals: list[Arrival] = []
+        self.receipt: str | None = None
         self._received: Sequence[Header] = ()
         self._commands: list[tuple[str, int]] = []  # since the last task, each with the instant of its end
         self._failure: TaskFailed | None = None  # the last one
@@ -193,7 +157,7 @@ class TaskCheck(StandaloneControl):
         (self._user,) = self._engine.users
         self.user = self._user.mail
         self.planned = planned_tasks(self.user.profile)
-        self._mail = OwnMail(self.user.mailbox, post.run_id)
+        self._mail = OwnMail(self.user.mailbox, post.run_id, TRACK_RECEIPT in self.planned)
         self.user.mailbox = cast(Mailbox, self._mail)
         self.user.stored = StoredMail(user, None, lambda *_: None)  # a mailbox need not be in its start state
         if isinstance(self.user.calendar, MailboxCalendar):
@@ -277,14 +241,16 @@ class TaskCheck(StandaloneControl):
         yield UnderWay("check", self._steps(), user.host.start_ns)
 
     def _steps(self) -> Steps:
+        read: Read | None = None
         if self._received:
             first, second, third, *unread = self._received
             structure = yield from self._do("READ", first)
             if structure is not None and first.tag is not None:
+                read = Read(first, first.tag, structure)
                 for part in structure.attachments[:1]:
                     yield from self._do("LOAD ATTACHMENT", (first, part))
                 for task, (flag, how) in ANSWERS.items():
-                    yield from self._send(task, Read(first, first.tag, structure), (first, flag, how))
+                    yield from self._send(task, read, Answers(first, flag, how))
             yield from self._do("SEARCH", Sought(first, SearchKey.SENDER, first.sender))
             yield from self._do("COPY", first)
             yield from self._do("MOVE", first)
@@ -296,6 +262,11 @@ class TaskCheck(StandaloneControl):
         yield from self._send("SEND")
         for task in ("SCHEDULE", "POST", "BROWSE PUBLIC", *self.user.profile.tasks):
             yield from self._do(task, 0)
+        if read is not None and self.user.profile.receipts.returned:
+            yield from self._send(RETURN_RECEIPT, read, Answers(read.header, None, READ_RECEIPT))
+        since = time.monotonic()
+        while self.receipt == "requested" and time.monotonic() - since < self.wait_s:  # TRACK RECEIPT follows by itself
+            yield Step(TASKS[SYNC.name], True, POLL_S * 1000 * self.user.workload.compression)
         self._end()
 
     def _do(self, task: str, about: Any) -> Generator[Step, Any, Any]:
@@ -304,19 +275,27 @@ class TaskCheck(StandaloneControl):
             return None
         return (yield Step(TASKS.get(task) or self.user.host.plugin_tasks[task], about))
 
-    def _send(self, task: str, about: Any = None, answers: tuple[Header, Flag, str] | None = None) -> Steps:
-        """Send a message to the partner, as new mail or as a reply, if that is planned."""
+    def _send(self, task: str, about: Any = None, answers: Answers | None = None) -> Steps:
+        """Send a message to the partner, as new mail or as a reply, if that is planned.
+
+        The first one requests a delivery receipt, if the profile does.
+        """
+        requests = TRACK_RECEIPT in self.planned and self.receipt is None and task != RETURN_RECEIPT
 
         def compose(_: UserMail, fetched: Any) -> Outgoing:
             attachment = fetched[1] if TASKS[task].fetch is not None else None
             to = {self.partner.number: self.partner.address}
-            return self.post.compose(self.user.account, to, SMALL, answers, attachment)
+            outgoing = self.post.compose(self.user.account, to, SMALL, answers, attachment)
+            envelope_id = f"{outgoing.id}.{self.post.run_id}" if requests else None
+            return replace(outgoing, envelope_id=envelope_id)
 
         if task in self.planned:
             outgoing = yield Step(replace(TASKS[task], compose=compose), about)
             if outgoing is not None:
                 self.post.sent(outgoing)
-                if not any(tried.task == SAVE_SENT.name for tried in self.tried):
+                if requests and self.receipt is None:
+                    self.receipt = "requested"
+                if task != RETURN_RECEIPT and not any(tried.task == SAVE_SENT.name for tried in self.tried):
                     yield from self._do(SAVE_SENT.name, outgoing)
 
     # --- the engine's records -----------------------------------------------------------------------------------------
@@ -347,10 +326,15 @@ class TaskCheck(StandaloneControl):
                 sender=(sender or account).address,
                 recipient=(recipient or self.partner).address,
             )
+            if task == RETURN_RECEIPT and isinstance(failure, ServerRefused):
+                null_path = finding(Code.NULL_PATH_REFUSED, "", Severity.INVALID, refused=1, due=1, answer=str(failure))
+                lacks = replace(lacks, finding=null_path)
         self.tried.append(TriedTask(self.name, task, tuple(commands), seconds, lacks))
 
     def task(self, record: TaskFields) -> None:
         task, _, _, _, _, started_ns, ended_ns, _, _, _, between_s, _, outcome, _, _, _ = record
+        if task == DELIVERY_RECEIPT and outcome in ("ok", "skipped"):
+            self.receipt = outcome
         if task in SPANS or started_ns is None or ended_ns is None:
             return
         failure = None if outcome == "ok" else self._failure

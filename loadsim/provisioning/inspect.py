@@ -140,7 +140,7 @@ async def bounce_status(account: Account, mailbox: Provisioning, message: Stored
     if (
         message.tag is not None
         or not may_report(message.sender)
-        or not await returns_ours(mailbox, message.ref, account.domain)
+        or await returned_tag(mailbox, message.ref, account.domain) is None
     ):
         return None
     structure = await mailbox.structure(message.ref)
@@ -151,28 +151,28 @@ async def bounce_status(account: Account, mailbox: Provisioning, message: Stored
     return ""
 
 
-async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> bool:
-    """Return True if a message is a delivery report (RFC 6522, RFC 3464) that returns a message of ours, or its header.
+async def returned_tag(mailbox: Provisioning, ref: MessageRef, domain: str) -> MessageTag | None:
+    """Return the tag of our message that a delivery report (RFC 6522, RFC 3464) returns; None for other messages.
 
-    Text that quotes a header does not count: people quote headers, too.
+    Its header is enough. Text that quotes a header does not count: people quote headers, too.
     """
     structure = await mailbox.structure(ref)
     parts: Sequence[Part] = (*((structure.text,) if structure.text else ()), *structure.attachments)
     if not any(part.content_type in STATUS_TYPES for part in parts):
-        return False
+        return None
     # Fetch only the header of a returned message, which may be large (RFC 9051 section 6.4.5.1).
     messages = [part for part in parts if part.content_type in _RETURNED_MESSAGES]
     returned = [Part(f"{part.name}.HEADER", "text/rfc822-headers", 0) for part in messages]
     returned += [part for part in parts if part.content_type in _RETURNED_HEADERS]
     if not returned or not _REPORT.fullmatch((await _fields(mailbox, ref, _WHOLE)).get("content-type", "")):
-        return False
+        return None
     for part in returned:
         fields = await _fields(mailbox, ref, part)
         tag = MessageTag.parse(fields.get(HEADER.lower(), ""))
         sender = _FROM.fullmatch(fields.get("from", ""))
         if tag and sender and vouched(tag, sender[1], fields.get("message-id", ""), domain):
-            return True
-    return False
+            return tag
+    return None
 
 
 _WHOLE = Part("HEADER", "text/rfc822-headers", 0)

@@ -26,8 +26,9 @@ from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, expunge_replies, fair, find_others
+from loadsim.provisioning.check_post import Post
 from loadsim.provisioning.check_state import state_of, try_state
-from loadsim.provisioning.check_tasks import Post, TaskCheck
+from loadsim.provisioning.check_tasks import TaskCheck
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.manifest import AccountTaken
 from loadsim.provisioning.preflight import (

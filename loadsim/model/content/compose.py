@@ -16,10 +16,10 @@ from loadsim.model.ports import Header, Part
 SCHEDULE = "schedule"
 """The kind in a schedule's tag."""
 
-_READ_RECEIPT = "read_receipt"
+READ_RECEIPT = "read_receipt"
 _ANSWERS = {
     **{"reply": ("Re: ", "answer"), "reply_all": ("Re: ", "answer"), "forward": ("Fwd: ", "forward")},
-    _READ_RECEIPT: ("Read: ", ""),
+    READ_RECEIPT: ("Read: ", ""),
 }
 _READ_RECEIPT_TEXT = (
     b"This is a receipt for the mail that you sent. It says that the message was displayed,\r\n"
@@ -147,7 +147,7 @@ class Contents:
             if answers.message_id:
                 further += f"In-Reply-To: {answers.message_id}\r\nReferences: {answers.message_id}\r\n"
             variant = pick(u, _ANSWER_TEXTS)
-            if answers.how == _READ_RECEIPT:
+            if answers.how == READ_RECEIPT:
                 content = _read_receipt(id, sender_address, answers.message_id)
             elif attachment is None:
                 content = self._pool.plain(style, _ANSWER_TEXT_BYTES, variant)

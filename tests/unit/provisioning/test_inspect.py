@@ -15,7 +15,7 @@ from loadsim.model.message_tag import OUTSIDE_DOMAIN, MessageTag, vouched
 from loadsim.model.ports import INBOX, Account, Part, Structure
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning.clean import Cleaned, clean_mailbox
-from loadsim.provisioning.inspect import LARGEST_HEADER_BYTES, returns_ours
+from loadsim.provisioning.inspect import LARGEST_HEADER_BYTES, returned_tag
 from loadsim.provisioning.sessions import visit
 
 REPORT = b'Content-Type: multipart/report; boundary="b"; report-type=delivery-status\r\n\r\n'
@@ -48,7 +48,7 @@ class Memory:
 
 
 def ours(mailbox: Any) -> bool:
-    return asyncio.run(returns_ours(mailbox, 1, DOMAIN))
+    return asyncio.run(returned_tag(mailbox, 1, DOMAIN)) is not None
 
 
 @pytest.mark.parametrize(
