@@ -164,8 +164,8 @@ class LogError(ConfigError):
 class TaskFailed(LoadSimError):
     """One task failed. `kind` is a short, stable name for counting; `line` is the server's answer, or ''.
 
-    Both are printable and on one line. `accepted` are the recipients for whom the server took the message all the same:
-    LMTP answers for each.
+    Both are printable and on one line. `accepted` are the recipients for whom the server took the message all the same,
+    with the instants of its replies: LMTP answers for each.
     """
 
     outcome = "refused"
@@ -177,7 +177,7 @@ class TaskFailed(LoadSimError):
         super().__init__(f"{kind}: {shown}" if shown else kind)
         self.kind = kind
         self.line = shown
-        self.accepted: Sequence[str] = ()
+        self.accepted: Mapping[str, int] = {}
 
 
 class ServerRefused(TaskFailed):

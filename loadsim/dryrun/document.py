@@ -37,6 +37,8 @@ RATES = {
     "imap_commands": ("IMAP commands", 1),
     "smtp_commands": ("SMTP commands", 1),
     "smtp_connections": ("SMTP connections", 1),
+    "lmtp_commands": ("LMTP commands", 1),
+    "lmtp_connections": ("LMTP connections", 1),
 }
 """The rates, with their titles, and the divisor that converts figures to the unit shown."""
 
@@ -105,7 +107,7 @@ def _rates(figures: Mapping[str, Any]) -> Table:
     mean, peaks = figures["rates_per_s"], figures["peaks"]
     return table_of(
         "Rates per second",
-        RATES.items(),
+        [rate for rate in RATES.items() if mean[rate[0]] or not rate[0].startswith("lmtp")],
         ("Per second", None, lambda rate: rate[1][0]),
         ("mean", 2, lambda rate: _in_unit(mean[rate[0]], rate[1][1])),
         ("busiest hour", 2, lambda rate: (peak := peaks[rate[0]]) and _in_unit(peak["per_s"], rate[1][1])),

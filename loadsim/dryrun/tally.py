@@ -16,6 +16,9 @@ SYNC = tasks.SYNC.name
 
 TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
 
+DATA = ("SMTP DATA", "LMTP DATA")
+"""The commands with a message, one for each."""
+
 HOUR_S = 3600.0
 
 GATHER_NS = 500_000_000
@@ -114,7 +117,7 @@ class Tally:
         command, user, started_ns, _, _, sent_bytes, _ = record
         hour = self._hour if self._begin_ns <= started_ns < self._end_ns else self._hour_of(started_ns)
         hour.commands[command] += 1
-        if command == "SMTP DATA":
+        if command in DATA:
             self._data_bytes = sent_bytes
             self.traffic["messages_sent"][user] += 1
             self.traffic["bytes_sent"][user] += sent_bytes

@@ -14,8 +14,6 @@ from loadsim.model.terms import STORED
 from loadsim.protocols.registry import needed_services
 from loadsim.scenario.scenario import Scenario
 
-CONNECT = "SMTP CONNECT"
-
 COUNTED = {
     "tasks": "tasks",
     "messages": "messages_sent",
@@ -25,6 +23,8 @@ COUNTED = {
     "imap_commands": "imap_commands",
     "smtp_commands": "smtp_commands",
     "smtp_connections": "smtp_connections",
+    "lmtp_commands": "lmtp_commands",
+    "lmtp_connections": "lmtp_connections",
 }
 """The rates, with the hourly counts from which they are computed."""
 
@@ -47,12 +47,18 @@ def hours_of(tally: Tally) -> list[dict[str, Any]]:
             "tasks": {task: hour.tasks[task] for task in tally.tasks},
             **{figure: hour.traffic[figure] for figure in TRAFFIC},
             "imap_commands": _commands(hour.commands, "IMAP "),
-            "smtp_commands": _commands(hour.commands, "SMTP ") - hour.commands[CONNECT],
-            "smtp_connections": hour.commands[CONNECT],
+            **_submission(hour.commands, "SMTP"),
+            **_submission(hour.commands, "LMTP"),
         }
         rates = {f"{rate}_per_s": _count(record, rate) / seconds if seconds else None for rate in COUNTED}
         records.append({**record, **rates, "commands": dict(sorted(hour.commands.items()))})
     return records
+
+
+def _submission(commands: Mapping[str, int], service: str) -> dict[str, int]:
+    connections, name = commands.get(f"{service} CONNECT", 0), service.lower()
+    others = _commands(commands, f"{service} ") - connections
+    return {f"{name}_commands": others, f"{name}_connections": connections}
 
 
 def _commands(commands: Mapping[str, int], service: str) -> int:

@@ -549,10 +549,11 @@ class InMemorySubmission:
         system, serve = self.dialogue.system, self.dialogue.serve
         greeting = () if self._connected else _greeting(self.endpoint)
         self._connected = False  # a failure ends the connection
-        for name in (*greeting, "SMTP MAIL", *["SMTP RCPT"] * len(recipients)):
+        mail, rcpt, data = _OF_LMTP if self.endpoint is not None and self.endpoint.lmtp else _OF_SMTP
+        for name in (*greeting, mail, *[rcpt] * len(recipients)):
             await serve(name, 40, 40)
         users = system.reached(recipients)
-        await serve("SMTP DATA", len(message), 40)
+        await serve(data, len(message), 40)
         self._connected = self.endpoint is not None and self.endpoint.connection == "kept"
         system.deliver(users, message)
         return False
@@ -564,13 +565,18 @@ class InMemorySubmission:
         self._connected = False
 
 
+_OF_SMTP = ("SMTP MAIL", "SMTP RCPT", "SMTP DATA")
+_OF_LMTP = ("LMTP MAIL", "LMTP RCPT", "LMTP DATA")
+
+
 def _greeting(endpoint: Endpoint | None) -> tuple[str, ...]:
     """Return the commands that precede a connection's first message, as reports name them."""
-    connected = ("SMTP CONNECT", "SMTP EHLO")
     if endpoint is None:
-        return connected
-    secured = ("SMTP STARTTLS", "SMTP EHLO") if endpoint.tls == "starttls" else ()
-    return (*connected, *secured, *(("SMTP AUTH",) if endpoint.auth else ()))
+        return ("SMTP CONNECT", "SMTP EHLO")
+    service, hello = ("LMTP", "LHLO") if endpoint.lmtp else ("SMTP", "EHLO")
+    secured = ("STARTTLS", hello) if endpoint.tls == "starttls" else ()
+    names = ("CONNECT", hello, *secured, *(("AUTH",) if endpoint.auth else ()))
+    return tuple([f"{service} {name}" for name in names])
 
 
 @lru_cache

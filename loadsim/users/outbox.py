@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable, Mapping
 
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.message_tag import new_mail_id
@@ -62,41 +62,52 @@ class Outbox:
         except TaskFailed as failure:
             refused = isinstance(failure, ServerRefused) and failure.is_of_recipient
             if outgoing.reached or not refused:
-                accepted = _behind(failure.accepted, outgoing)
-                self._record("unsure", outgoing, outgoing.reached - accepted, self.now())
-                self._accepted(outgoing, accepted, self.now())
+                accepted_ns = _behind(failure.accepted, outgoing)
+                self._unsure(outgoing, outgoing.reached - accepted_ns.keys())
+                self._accepted(outgoing, accepted_ns)
                 raise
             counts.unknown_refused += 1
         except BaseException:
-            self._record("unsure", outgoing, outgoing.reached, self.now())
+            self._unsure(outgoing, outgoing.reached)
             raise
         else:
             counts.unknown_accepted += not outgoing.reached
 
     def accepted(self, outgoing: Outgoing, at_ns: int) -> None:
         """Record that the server accepted a submitted message at this instant."""
-        self._accepted(outgoing, outgoing.reached, at_ns)
+        self._accepted(outgoing, dict.fromkeys(outgoing.reached, at_ns))
 
     async def close(self) -> None:
         """End a connection that was kept open."""
         await self._submission.close()
 
-    def _accepted(self, outgoing: Outgoing, users: Collection[int], at_ns: int) -> None:
-        self._record("accepted", outgoing, users, at_ns)
-        for user in users:
+    def _accepted(self, outgoing: Outgoing, users_ns: Mapping[int, int]) -> None:
+        self._record("accepted", outgoing, users_ns)
+        for user in users_ns:
             self.host.mail_accepted(outgoing.id, user, self._sender)
 
-    def _record(self, event: str, outgoing: Outgoing, users: Collection[int], at_ns: int) -> None:
+    def _unsure(self, outgoing: Outgoing, users: Iterable[int]) -> None:
+        self._record("unsure", outgoing, dict.fromkeys(users, self.now()))
+
+    def _record(self, event: str, outgoing: Outgoing, users_ns: Mapping[int, int]) -> None:
         individuals = frozenset(outgoing.individuals)  # a notice has thousands
-        for user in users:
+        for user, at_ns in users_ns.items():
             folder = INBOX if event == "unsure" else INDIVIDUALLY if user in individuals else BY_LIST
             self.host.recorder.mail((event, outgoing.id, user, self._sender, at_ns, folder))
 
 
-def _behind(addresses: Collection[str], outgoing: Outgoing) -> set[int]:
-    """Return the users reached at these addresses: individuals or, behind the last one, the others on a list."""
-    named, individuals = frozenset(addresses), outgoing.individuals
-    users = {user for user, address in zip(individuals, outgoing.addresses, strict=False) if address in named}
-    if not named.isdisjoint(outgoing.addresses[len(individuals) :]):
-        users |= outgoing.reached.difference(individuals)
-    return users
+def _behind(addresses_ns: Mapping[str, int], outgoing: Outgoing) -> dict[int, int]:
+    """Return the users reached at these addresses, with the instants of the replies.
+
+    They are individuals or, behind the last address, the others on a list.
+    """
+    individuals, addresses = outgoing.individuals, outgoing.addresses
+    users_ns = {
+        user: addresses_ns[address]
+        for user, address in zip(individuals, addresses, strict=False)
+        if address in addresses_ns
+    }
+    for address in addresses[len(individuals) :]:
+        if address in addresses_ns:
+            users_ns |= dict.fromkeys(outgoing.reached.difference(individuals), addresses_ns[address])
+    return users_ns

@@ -88,9 +88,10 @@ class SmtpConnection(asyncio.Protocol):
     _refusal: ServerRefused | None = field(default=None, init=False)  # the current packet's first
     _said: Sequence[bytes] = field(default=(), init=False)  # sent by the last `go_on`: a message, or a response
     _leaving: bool = field(default=False, init=False)  # further replies are ignored
-    # By LMTP, for each recipient: accepted; and for each accepted one: gets the message (RFC 2033 section 4.2).
+    # By LMTP, for each recipient: accepted; and for each accepted one: when the server took the message, or 0 if it did
+    # not (RFC 2033 section 4.2).
     _named: list[bool] = field(default_factory=list, init=False)
-    _delivered: list[bool] = field(default_factory=list, init=False)
+    _delivered_ns: list[int] = field(default_factory=list, init=False)
     _unanswered: int = field(default=0, init=False)  # accepted recipients whose reply to the message is due
 
     @property
@@ -98,9 +99,13 @@ class SmtpConnection(asyncio.Protocol):
         """The protocol, as commands' names begin."""
         return "LMTP" if self.lmtp else "SMTP"
 
-    def reached(self, recipients: Sequence[str]) -> Sequence[str]:
-        """Return the recipients who, by LMTP, get the last message; the others were refused, or not answered for."""
-        return [*compress(compress(recipients, self._named), self._delivered)]
+    def reached(self, recipients: Sequence[str]) -> Mapping[str, int]:
+        """Return the recipients who, by LMTP, get the last message, with the instants of the replies for them.
+
+        The others were refused, or not answered for.
+        """
+        answered = zip(compress(recipients, self._named), self._delivered_ns, strict=False)
+        return {recipient: at_ns for recipient, at_ns in answered if at_ns}
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
         """Connect, with implicit TLS (RFC 8314) if the endpoint has it, and wait for the greeting."""
@@ -204,7 +209,7 @@ class SmtpConnection(asyncio.Protocol):
             raise again(self.failure)
         self._refusal, self._said = None, ()
         if packet[0].verb == commands.MAIL:
-            self._named, self._delivered, self._unanswered = [], [], 0
+            self._named, self._delivered_ns, self._unanswered = [], [], 0
         data = b"".join([command.line for command in packet])
         now_ns = self.observer.now()
         if self._transport is not None:  # GREETING precedes it, and sends nothing
@@ -332,11 +337,11 @@ class SmtpConnection(asyncio.Protocol):
             self._named.append(outcome == "ok")
             self._unanswered += outcome == "ok"
         elif self.lmtp and pending.verb == DATA.verb and pending.asked:
-            self._delivered.append(outcome == "ok")
+            self._delivered_ns.append(max(self._arrival[0], pending.since_ns) if outcome == "ok" else 0)
             self._unanswered -= 1
             if self._unanswered:
                 return
-            outcome = "ok" if all(self._delivered) else "refused"
+            outcome = "ok" if any(self._delivered_ns) else "refused"
         self._report(self._pending.pop(0), outcome)
 
     def _accepts(self, reply: Reply, pending: _Pending) -> bool:

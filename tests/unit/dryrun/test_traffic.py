@@ -48,7 +48,9 @@ def test_a_mean_rate_is_the_count_of_the_day_over_its_seconds() -> None:
 def test_a_peak_is_the_busiest_hour() -> None:
     """The day's shape puts three quarters of the work into the second half, so no peak is in the first."""
     figures = planned("run={day_length: 8h, day_shape: [1, 3]}")
-    for rate, peak in figures["peaks"].items():
+    peaks = {rate: peak for rate, peak in figures["peaks"].items() if peak is not None}
+    assert figures["peaks"].keys() - peaks.keys() == {"lmtp_commands", "lmtp_connections"}
+    for rate, peak in peaks.items():
         hours = [hour[f"{rate}_per_s"] for hour in figures["by_hour"][1:-1]]
         assert peak["per_s"] == max(hours) == hours[peak["hour"]]
         assert peak["to_mean"] * figures["rates_per_s"][rate] == pytest.approx(peak["per_s"])
@@ -69,6 +71,25 @@ def test_smtp_commands_are_those_of_the_scenario_s_connections() -> None:
     kept = over("connection: kept")
     assert kept["SMTP CONNECT"] == kept["SMTP EHLO"] == kept["SMTP AUTH"] <= 12
     assert kept["SMTP DATA"] == sent
+
+
+@pytest.mark.slow
+def test_mail_from_outside_by_lmtp_is_counted_as_such() -> None:
+    """The messages are those by SMTP; a connection for each, with LHLO."""
+    groups = "topology=[{profile: loadsim-5.5/medium, users: 12}, {profile: outside/machine, users: 3}]"
+    by_smtp, by_lmtp = (
+        planned(SERVER.format("tls: none, connection: kept" + more), ACCOUNTS, "allow_hosts=[]", groups)
+        for more in ("}, outside: {host: 127.0.0.1", "}, outside: {host: 127.0.0.1, protocol: lmtp")
+    )
+    assert by_smtp["totals"] == by_lmtp["totals"]
+    injected, commands = by_lmtp["tasks"]["INJECT"], by_lmtp["commands"]
+    assert commands["LMTP CONNECT"] == commands["LMTP LHLO"] == commands["LMTP MAIL"] == injected > 50
+    assert 0 < injected - commands["LMTP DATA"] < 20  # to unknown recipients
+    assert commands["LMTP DATA"] + commands["SMTP DATA"] == by_smtp["commands"]["SMTP DATA"]
+    of_lmtp = sum(times for name, times in commands.items() if name.startswith("LMTP ")) - commands["LMTP CONNECT"]
+    assert by_lmtp["rates_per_s"]["lmtp_commands"] * 28_800 == pytest.approx(of_lmtp)
+    assert by_lmtp["rates_per_s"]["lmtp_connections"] * 28_800 == pytest.approx(injected)
+    assert by_smtp["peaks"]["lmtp_commands"] is None
 
 
 def test_listings_joined_by_a_batching_server_are_counted() -> None:

@@ -193,7 +193,7 @@ async def test_a_message_accepted_for_some_recipients_is_recorded_for_each(
 
     class Partly:
         async def send(self, of: str, recipients: Sequence[str], message: bytes) -> None:
-            failure.accepted = [*recipients[:1], *recipients[3:answered]]
+            failure.accepted = {of: 7 + at for at, of in enumerate(recipients[:answered]) if at not in (1, 2)}
             raise failure
 
     host = host_of(load)
@@ -208,6 +208,9 @@ async def test_a_message_accepted_for_some_recipients_is_recorded_for_each(
     if answered == 6:
         certain |= members - set(to.users)
     found = {(event, user) for event, _, user, *_ in host.recorder.mails}
+    stamps = {user: at_ns for event, _, user, _, at_ns, _ in host.recorder.mails if event == "accepted"}
+    individuals = {user: 7 + at for at, user in enumerate(to.users) if user in certain}
+    assert stamps == dict.fromkeys(certain, 12) | individuals  # a list is the sixth recipient
     everybody = set(to.users) | members
     assert found == {("accepted" if user in certain else "unsure", user) for user in everybody}
     assert {user for _, user in reached} == certain
