@@ -12,8 +12,9 @@ from loadsim.protocols.imap.reading import has_tag_section, header_of, origin_of
 from loadsim.protocols.imap.responses import Condition, Fetched, Search, Tagged
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.ldap import messages as ldap
+from loadsim.protocols.line_based.wire import CHALLENGE, ERROR, OK, LineResponse, LineWire
+from loadsim.protocols.pop3.log_on import DIALECT as POP3
 from loadsim.protocols.pop3.log_on import numbered_lines
-from loadsim.protocols.pop3.wire import CHALLENGE, ERROR, OK, Pop3Response, Pop3Wire
 from loadsim.protocols.smtp.wire import SmtpWire
 
 from .mutate import mutated
@@ -216,11 +217,11 @@ POP3_WORDS = (
 def _pop3(data: bytes) -> None:
     """Take one response with lines, whole and in pieces, and read it as a list."""
 
-    def feed() -> Callable[[bytes], Iterable[Pop3Response]]:
-        wire = Pop3Wire()
+    def feed() -> Callable[[bytes], Iterable[LineResponse]]:
+        wire = LineWire(POP3)
         wire.expect(1 << 16)
 
-        def take(piece: bytes) -> Iterator[Pop3Response]:
+        def take(piece: bytes) -> Iterator[LineResponse]:
             if response := wire.feed(piece):
                 yield response
             if wire.surplus_bytes:

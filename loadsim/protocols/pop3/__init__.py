@@ -1,8 +1,6 @@
 """The `pop3` driver (RFC 1939): a mailbox that is an Inbox alone, with the scenario's submission.
 
-wire          whole responses from the stream, without I/O
-connection    a socket, the command under way, its time limit
-log_on        greeting, TLS, capabilities, log-on, and what is in the maildrop
+log_on        greeting, TLS, capabilities, log-on, and what is in the maildrop; line_based has the connection
 mailbox       the port: its calls as commands
 """
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from loadsim.errors import ProtocolError, ServerRefused
 from loadsim.model.ports import Endpoint
-from loadsim.protocols.pop3.connection import Pop3Connection
+from loadsim.protocols.line_based.connection import LineConnection
+from loadsim.protocols.line_based.wire import CHALLENGE, ERROR, OK, LineDialect
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.authenticate import Dialogue
 from loadsim.protocols.sasl.choice import Offer
@@ -25,6 +26,22 @@ LARGEST_LIST_BYTES = 1 << 24
 _LINE = re.compile(rb"([1-9][0-9]{0,9}) ([!-~]{1,70})(?: .*)?")
 """A number with a unique-id of at most 70 characters (RFC 1939 section 7), or with a size."""
 
+_CODES = frozenset(("[IN-USE]", "[LOGIN-DELAY]", "[SYS/TEMP]", "[SYS/PERM]", "[AUTH]", "[UTF8]"))
+"""Registered response codes (RFC 2449 section 8, RFC 3206, RFC 6856)."""
+
+
+def _status(line: bytes) -> tuple[bytes, bytes] | None:
+    status, _, text = line.partition(b" ")
+    return (status.upper(), text) if status.upper() in (OK, ERROR, CHALLENGE) else None
+
+
+def _kind(text: str, command: str) -> str:
+    code = text.partition(" ")[0].upper()
+    return f"ERR {code} {command}" if code in _CODES else f"ERR {command}"
+
+
+DIALECT = LineDialect("POP3", _status, _kind)
+
 Capabilities = Mapping[str, str]
 """Parameters by keyword, in capitals."""
 
@@ -37,13 +54,13 @@ class Listed(NamedTuple):
 
 
 async def begin(
-    connection: Pop3Connection, endpoint: Endpoint, context: ssl.SSLContext | None, known: Capabilities | None
+    connection: LineConnection, endpoint: Endpoint, context: ssl.SSLContext | None, known: Capabilities | None
 ) -> Capabilities:
     """Connect, secure, log on. Return the capabilities, asked for unless they are `known` from an earlier session."""
     await connection.connect(endpoint, context)
     if endpoint.tls == "starttls":
         assert context is not None
-        await connection.start_tls(context, endpoint.tls_name)
+        await connection.start_tls("STLS", context, endpoint.tls_name)
     offered = await capabilities(connection) if known is None else known
     connection.remember_tls()
     mechanisms = frozenset(offered.get("SASL", "").split())
@@ -55,7 +72,7 @@ async def begin(
     return offered
 
 
-async def capabilities(connection: Pop3Connection) -> Capabilities:
+async def capabilities(connection: LineConnection) -> Capabilities:
     """Return the answer to CAPA (RFC 2449 section 5); a server without it has only what RFC 1939 requires."""
     try:
         lines = await connection.ask("CAPA", most_bytes=LARGEST_LIST_BYTES)
@@ -65,7 +82,7 @@ async def capabilities(connection: Pop3Connection) -> Capabilities:
     return {keyword: parameters for keyword, _, parameters in words}
 
 
-async def _log_on_by(connection: Pop3Connection, exchange: Exchange | None) -> None:
+async def _log_on_by(connection: LineConnection, exchange: Exchange | None) -> None:
     """Send AUTH (RFC 5034 section 4), or USER and PASS (RFC 1939 section 7)."""
     account = connection.account
     if exchange is None:
@@ -73,11 +90,11 @@ async def _log_on_by(connection: Pop3Connection, exchange: Exchange | None) -> N
         await connection.ask("PASS", account.password.encode())
         return
     dialogue = Dialogue(exchange, LONGEST_COMMAND_BYTES - len(f"AUTH {exchange.mechanism} \r\n"))
-    await connection.authenticate(b" ".join(dialogue.words), dialogue.response)
+    await connection.converse("AUTH", b" ".join(dialogue.words), dialogue.response)
     dialogue.check_sent()
 
 
-async def maildrop(connection: Pop3Connection) -> dict[str, Listed]:
+async def maildrop(connection: LineConnection) -> dict[str, Listed]:
     """Return the messages by unique-id, in the order of their numbers.
 
     Equal messages may have one unique-id (RFC 1939 section 7): the second one's has " 2" behind it here.

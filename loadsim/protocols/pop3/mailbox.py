@@ -16,8 +16,8 @@ from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, MessageR
 from loadsim.protocols.error_mapping import again
 from loadsim.protocols.imap.requests import LONGEST_FIELDS_BYTES, header_in
 from loadsim.protocols.imap.whole_message import MessageStore, WholeMessage, message_of
-from loadsim.protocols.pop3.connection import Pop3Connection
-from loadsim.protocols.pop3.log_on import Capabilities, Listed, begin, maildrop
+from loadsim.protocols.line_based.connection import LineConnection
+from loadsim.protocols.pop3.log_on import DIALECT, Capabilities, Listed, begin, maildrop
 
 LARGEST_MESSAGE_BYTES = 64 << 20
 """The largest message that is accepted, with its stuffed dots."""
@@ -36,7 +36,7 @@ class Pop3Mailbox:
     observer: Observer
     limit_s: float
     messages: int = field(default=0, init=False)
-    _connection: Pop3Connection | None = field(default=None, init=False)
+    _connection: LineConnection | None = field(default=None, init=False)
     _offered: Capabilities | None = field(default=None, init=False)  # None before the first log-on
     _maildrop: dict[str, Listed] = field(default_factory=dict, init=False)  # of the last session
     _listed: set[str] = field(default_factory=set, init=False)  # what the user has seen or, if refused, tried to see
@@ -46,7 +46,7 @@ class Pop3Mailbox:
 
     async def log_on(self) -> None:
         self.abandon()
-        self._connection = connection = Pop3Connection(self.account, self.observer, self.limit_s)
+        self._connection = connection = LineConnection(DIALECT, self.account, self.observer, self.limit_s)
         try:
             self._offered = await begin(connection, self.endpoint, self.context, self._offered)
             self._maildrop = await maildrop(connection)
@@ -60,7 +60,7 @@ class Pop3Mailbox:
         self._listed &= self._maildrop.keys()
         self._announced &= self._maildrop.keys()
 
-    async def _session(self) -> Pop3Connection:
+    async def _session(self) -> LineConnection:
         """Return the connection, after a log-on if there is no session. Raises the failure of a broken one."""
         if self._connection is None:
             await self.log_on()

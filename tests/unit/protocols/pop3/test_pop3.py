@@ -14,9 +14,10 @@ from smtp_peers import ACCOUNT, LIMIT_S, PASSWORD
 
 from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import INBOX, Flag, SearchKey
+from loadsim.protocols.line_based.wire import LONGEST_LINE_BYTES, OK, LineWire
 from loadsim.protocols.lines import text_of
+from loadsim.protocols.pop3.log_on import DIALECT
 from loadsim.protocols.pop3.mailbox import Pop3Mailbox
-from loadsim.protocols.pop3.wire import LONGEST_LINE_BYTES, OK, Pop3Wire
 
 LOG_ON = [f"USER {ACCOUNT.login}", f"PASS {PASSWORD}"]
 LISTED = ["UIDL", "LIST"]
@@ -34,7 +35,7 @@ def test_responses_are_read_however_they_are_cut(size: int) -> None:
         (b"+OK\r\n.\r\n", b""),
         (b"+OK\r\n..\r\n...\r\n.\r\n", b".\r\n..\r\n"),
     ):
-        wire, found = Pop3Wire(), []
+        wire, found = LineWire(DIALECT), []
         wire.expect(1000)
         for at in range(0, len(stream), size):
             found.append(wire.feed(stream[at : at + size]))
@@ -261,7 +262,7 @@ async def test_a_message_shorter_than_its_size_is_truncated(size: int, fails: bo
 
 
 def test_an_endless_list_takes_no_more_memory_than_its_limit() -> None:
-    wire, most = Pop3Wire(), 1 << 20
+    wire, most = LineWire(DIALECT), 1 << 20
     wire.expect(most)
     wire.feed(b"+OK\r\n")
     tracemalloc.start()

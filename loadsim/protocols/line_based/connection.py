@@ -1,4 +1,4 @@
-"""One POP3 connection, with one command at a time."""
+"""One connection of a line-based protocol, with one command at a time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.model.records import LOOP, Arrival
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import Guard, again, failing_as, own_failure
+from loadsim.protocols.line_based.wire import CHALLENGE, ERROR, LineDialect, LineResponse, LineWire
 from loadsim.protocols.lines import KEPT_BYTES, unseen
-from loadsim.protocols.pop3.wire import CHALLENGE, ERROR, Pop3Response, Pop3Wire
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 from loadsim.protocols.transport import Transport
-
-_CODES = frozenset(("[IN-USE]", "[LOGIN-DELAY]", "[SYS/TEMP]", "[SYS/PERM]", "[AUTH]", "[UTF8]"))
-"""Registered response codes (RFC 2449 section 8, RFC 3206, RFC 6856)."""
 
 
 @dataclass(slots=True)
@@ -33,25 +30,25 @@ class _UnderWay:
     sent_bytes: int = 0
     received_bytes: int = 0
     own_ns: int = 0
-    response: Pop3Response | None = None
+    response: LineResponse | None = None
 
 
-class Pop3Connection(asyncio.Protocol):
+class LineConnection(asyncio.Protocol):
     """A connection of a user; `failure` is why it ended, None until then. Errors never show the password.
 
     Between calls, when `at_rest`, its end is reported to the observer.
     """
 
-    def __init__(self, account: Account, observer: Observer, limit_s: float) -> None:
+    def __init__(self, dialect: LineDialect, account: Account, observer: Observer, limit_s: float) -> None:
         self.account = account
         self.failure: TaskFailed | None = None
         self.at_rest = False
-        self._observer, self._limit_s = observer, limit_s
-        self._wire = Pop3Wire()
+        self._dialect, self._observer, self._limit_s = dialect, observer, limit_s
+        self._wire = LineWire(dialect)
         self._transport: Transport | None = None
         self._arrival: Arrival = (0, LOOP)  # of the last bytes
         self._under_way: _UnderWay | None = None
-        self._answer: asyncio.Future[Pop3Response] | None = None
+        self._answer: asyncio.Future[LineResponse] | None = None
         self._guard = Guard(self._fail)
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
@@ -76,22 +73,23 @@ class Pop3Connection(asyncio.Protocol):
                 await self._send(line, line, most_bytes)
         return self._accepted(under_way)
 
-    async def authenticate(self, words: bytes, respond: Callable[[str], Awaitable[bytes]]) -> None:
-        """Send AUTH (RFC 5034) and respond to its challenges."""
-        with self._reporting("AUTH") as under_way:
+    async def converse(self, name: str, words: bytes, respond: Callable[[str], Awaitable[bytes]]) -> None:
+        """Send a command, and respond to each challenge (RFC 5034), such as that for an article (RFC 3977)."""
+        with self._reporting(name) as under_way:
             async with asyncio.timeout(self._limit_s):
-                line = shown = b"AUTH %b\r\n" % words
+                line = shown = (b"%b %b\r\n" % (name.encode(), words)) if words else name.encode() + b"\r\n"
                 while (await self._send(line, shown)).status == CHALLENGE:
                     assert under_way.response is not None
                     line = await respond(under_way.response.text.decode("utf-8", "replace")) + b"\r\n"
                     shown = unseen(len(line))
         self._accepted(under_way)
 
-    async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Send STLS and perform the handshake (RFC 2595 section 4), which counts as part of `POP3 STLS`."""
-        with self._reporting("STLS") as under_way, handshakes_of(self.account.number):
+    async def start_tls(self, name: str, context: ssl.SSLContext, host: str) -> None:
+        """Send STLS or STARTTLS, and perform the handshake (RFC 2595, RFC 4642), which counts as part of it."""
+        with self._reporting(name) as under_way, handshakes_of(self.account.number):
             async with asyncio.timeout(self._limit_s):
-                if (await self._send(b"STLS\r\n", b"STLS\r\n")).status != ERROR:
+                line = name.encode() + b"\r\n"
+                if (await self._send(line, line)).status != ERROR:
                     assert self._transport is not None
                     self._transport.pause_reading()
                     if self.failure is not None:  # data in the clear behind the answer (CVE-2011-0411)
@@ -136,10 +134,10 @@ class Pop3Connection(asyncio.Protocol):
             arrival = self._arrival if outcome in ("ok", "refused") else (self._observer.now(), LOOP)
             sent, received = under_way.sent_bytes, under_way.received_bytes
             self._observer.command(
-                f"POP3 {name}", under_way.since_ns, outcome, sent, received, arrival, under_way.own_ns
+                f"{self._dialect.name} {name}", under_way.since_ns, outcome, sent, received, arrival, under_way.own_ns
             )
 
-    async def _send(self, line: bytes, shown: bytes, most_bytes: int = 0) -> Pop3Response:
+    async def _send(self, line: bytes, shown: bytes, most_bytes: int = 0) -> LineResponse:
         if self.failure is not None:
             raise again(self.failure)
         assert self._transport is not None and self._under_way is not None
@@ -155,13 +153,13 @@ class Pop3Connection(asyncio.Protocol):
         under_way.response = await answer
         return under_way.response
 
-    def _expect(self, most_bytes: int) -> asyncio.Future[Pop3Response]:
+    def _expect(self, most_bytes: int) -> asyncio.Future[LineResponse]:
         self._wire.expect(most_bytes)
         self._answer = asyncio.get_running_loop().create_future()
         return self._answer
 
     def _accepted(self, under_way: _UnderWay) -> bytes:
-        """Return the lines of a +OK. Raises `ServerRefused` for a -ERR."""
+        """Return the lines of a response that is no error. Raises `ServerRefused` for an error."""
         response = under_way.response
         assert response is not None
         if response.status == CHALLENGE:
@@ -170,8 +168,10 @@ class Pop3Connection(asyncio.Protocol):
             raise again(failure)
         if response.status == ERROR:
             text = self._shown(response.text)
-            code = text.partition(" ")[0].upper()
-            kind = f"ERR {code} {under_way.name}" if code in _CODES else f"ERR {under_way.name}"
+            kind = self._dialect.kind(text, under_way.name)
+            if self._dialect.farewell is not None and text.startswith(self._dialect.farewell):
+                self._fail(ServerLost(kind, text))
+                raise ServerLost(kind, text)
             raise ServerRefused(kind, text)
         return response.lines
 
