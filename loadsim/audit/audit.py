@@ -28,7 +28,7 @@ from loadsim.model.ports import INBOX, OF_ALL_USERS, PUBLIC, USER_FLAGS, Account
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.model.terms import ONE_COPY, POP3
 from loadsim.provisioning.hold import Hold, held
-from loadsim.provisioning.public_folder import keeper_among
+from loadsim.provisioning.public_folder import keeper_among, public_folder
 from loadsim.provisioning.sessions import Progress, accounts_on_server, name_of, visit
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
@@ -120,7 +120,8 @@ class Auditor:
 
         async def work(account: Account, mailbox: Provisioning) -> None:
             if account == keeper:  # first: with their own mailbox, both count as read
-                self.judge(OF_ALL_USERS, (await read_mailbox(account, mailbox, run, [PUBLIC]))[0])
+                async with public_folder(account, mailbox, services) as public:
+                    self.judge(OF_ALL_USERS, (await read_mailbox(account, public, run, [PUBLIC]))[0])
             found, bounces = await read_mailbox(account, mailbox, run)
             self.judge(account.number, found)
             file.bounced(account.number, bounces)

@@ -11,7 +11,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, has_digest, vouched
 from loadsim.model.ports import PUBLIC, USER_FLAGS, Account, MessageRef
-from loadsim.model.provisioning_ports import Provisioning, Stored
+from loadsim.model.provisioning_ports import MessageSource, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import bounce_status
 
@@ -21,7 +21,7 @@ BATCH_BYTES = 1 << 20
 
 
 async def read_mailbox(
-    account: Account, mailbox: Provisioning, run: str, folders: Sequence[str] | None = None
+    account: Account, mailbox: MessageSource, run: str, folders: Sequence[str] | None = None
 ) -> tuple[list[HeldCopy], Counter[str]]:
     """Return the messages in these folders (None: all) of a logged-on mailbox, and its bounces by status.
 
@@ -54,7 +54,7 @@ async def read_mailbox(
 
 
 async def _texts(
-    mailbox: Provisioning, refs: Sequence[MessageRef], again: bool = True
+    mailbox: MessageSource, refs: Sequence[MessageRef], again: bool = True
 ) -> Mapping[MessageRef, bytes | None]:
     """Return the text of each message that the server can read.
 

@@ -111,6 +111,7 @@ class PlanHost:
         self.counts = SessionCounts()
         has_directory = isinstance(workload.scenario.server, Server) and workload.scenario.server.ldap is not None
         self.directory = PlannedDirectory if has_directory else None
+        self.newsgroup = None  # its commands are counted as those in the mailbox
 
     def wall_clock_us(self) -> int:
         return WALL_CLOCK_US

@@ -31,7 +31,14 @@ from loadsim.model.partition import Assignment
 from loadsim.model.ports import Services
 from loadsim.model.state_checks import StateChecks
 from loadsim.processes.event_loop import fastest_loop
-from loadsim.protocols.registry import open_assistants, open_companions, open_directory, open_drivers, outside_driver
+from loadsim.protocols.registry import (
+    open_assistants,
+    open_companions,
+    open_directory,
+    open_drivers,
+    open_newsgroups,
+    outside_driver,
+)
 from loadsim.protocols.sasl.choice import used_methods
 from loadsim.protocols.transport import ACKNOWLEDGEMENTS
 from loadsim.scenario.scenario import Scenario
@@ -143,6 +150,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
         open_assistants(scenario, services),
         load_tasks(scenario),
         directory=open_directory(services),
+        newsgroup=open_newsgroups(services),
         senders=workload.senders_of(begin.assignment),
         outside=outside_driver(scenario, drivers),
     )

@@ -197,6 +197,10 @@ class Code(Enum):
         "automatic replies to loadsim's mail: {replies}; this mail is in no plan",
         "switch off the accounts' automatic replies (vacation, out of office)",
     )
+    ARTICLES_STAY = _note(
+        "{articles:article} of loadsim's stay in the newsgroup: readers cannot remove them",
+        "let the news server expire them",
+    )
     FOREIGN_MAIL = _warning(
         "users found {messages:message} that no user sent in this form (automatic replies, delivery reports, mail from"
         " elsewhere, or a changed From or Message-ID)",

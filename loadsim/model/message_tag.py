@@ -141,7 +141,7 @@ def vouched(tag: MessageTag, sender: str, message_id: str, domain: str) -> bool:
     )
 
 
-_OWN_ID = re.compile(r"<(?:[nc]\d+\.\d+|[rim][a-z2-7]{16})\.([A-Za-z0-9-]+)@([^@<>\s]+)>")
+_OWN_ID = re.compile(r"<(?:[ncp]\d+\.\d+|[rim][a-z2-7]{16})\.([A-Za-z0-9-]+)@([^@<>\s]+)>")
 
 
 def run_named(message_id: str, domain: str) -> str | None:

@@ -322,6 +322,39 @@ OpenDirectory = Callable[[Account, Observer], UserDirectory]
 """Returns a user's address book; nothing is connected yet."""
 
 
+class PublicFolder(Protocol):
+    """The folder that all users share, as one of them sees it: in the mailbox, or a newsgroup."""
+
+    @property
+    def is_apart(self) -> bool:
+        """True if it has a session of its own, whose failure leaves the mailbox's session alone."""
+
+    async def newest(self, count: int) -> Sequence[Header]:
+        """Return the headers of the newest messages, oldest first; without their tags if they are not listed."""
+
+    async def with_tag(self, header: Header) -> Header:
+        """Return a listed message's header with its tag, if it has one."""
+
+    async def structure(self, ref: MessageRef) -> Structure:
+        """Return a message's parts."""
+
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        """Return one part as encoded in the message."""
+
+    async def post(self, message: bytes) -> None:
+        """Add a message (RFC 5322, CRLF), without flags: those may be each user's own, or shared by all."""
+
+    async def leave(self) -> None:
+        """Reopen the Inbox, if another folder is open."""
+
+    async def close(self) -> None:
+        """Leave the server, if connected apart from the mailbox."""
+
+
+OpenPublicFolder = Callable[[Account, Observer], PublicFolder]
+"""Returns the public folder of a user for whom it is not in the mailbox; nothing is connected yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """One user's ports, as implemented by a driver.
@@ -411,7 +444,7 @@ class FolderSettings:
     """The names of loadsim's folders on the server; None leaves a name to the driver.
 
     All names but INBOX begin with `prefix`, such as "INBOX.". The other settings are names below it, with "/" between
-    levels; `public` is one below the shared namespace, and None without a public folder.
+    levels; `public` is one below the shared namespace, or a newsgroup, and None without a public folder.
     """
 
     prefix: str | None = None
@@ -456,13 +489,16 @@ class Services:
     jmap: Endpoint | None = None
     pop3: Endpoint | None = None
     ldap: Endpoint | None = None
+    nntp: Endpoint | None = None
     state_checks: StateChecks | None = None
     outside: Endpoint | None = None
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints by service, in the order of `SERVICES`."""
-        return stated_endpoints(self.imap, self.smtp, self.mapi, self.jmap, self.pop3, self.ldap, self.outside)
+        return stated_endpoints(
+            self.imap, self.smtp, self.mapi, self.jmap, self.pop3, self.ldap, self.nntp, self.outside
+        )
 
     def endpoint(self, service: str) -> Endpoint:
         """Return the endpoint of a service, one of `SERVICES`. Raises `ConfigError` if it is not stated."""
@@ -532,7 +568,7 @@ ALL_TASKS = frozenset(
 """The names of all tasks; a driver may support only some."""
 
 MAILDROP_TASKS = ALL_TASKS - {
-    *("FIRST SYNC", "SAVE SENT", "MOVE", "COPY", "BROWSE", "SEARCH", "SCHEDULE", *ASSISTANT_TASKS)
+    *("FIRST SYNC", "SAVE SENT", "MOVE", "COPY", "BROWSE", "SEARCH", "SCHEDULE", *PUBLIC_TASKS, *ASSISTANT_TASKS)
 }
 """The tasks that need an Inbox only, without flags or a search."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.ports import Flag, Mailbox, MessageRef, Submission
+from loadsim.model.ports import Flag, Mailbox, MessageRef, Part, Structure, Submission
 
 
 class Stored(NamedTuple):
@@ -104,7 +104,38 @@ class ConditionalSets(Protocol):
         """Try to mark a message as seen in an outdated state, which the server must refuse."""
 
 
-class Provisioning(Mailbox, Protocol):
+class MessageSource(Protocol):
+    """A mailbox or a newsgroup, of which all messages can be read. Reading has no side effects."""
+
+    async def log_on(self) -> None:
+        """Connect, start TLS, and authenticate; start a new session if the previous one was lost."""
+
+    async def folders(self) -> Sequence[str]:
+        """Return the names of all folders that can hold messages."""
+
+    def keeps(self, flag: str) -> bool:
+        """Return whether, according to the server, the folder listed last keeps a flag permanently."""
+
+    async def structure(self, ref: MessageRef) -> Structure:
+        """Return a message's parts."""
+
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        """Return one part as encoded in the message."""
+
+    async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
+        """Return all messages in these folders, by folder and in order of arrival.
+
+        A message that the server cannot read has no tag and no sender.
+        """
+
+    async def texts(self, refs: Sequence[MessageRef]) -> Mapping[MessageRef, bytes | None]:
+        """Return the bodies of a few messages in one folder, leaving out those that are gone.
+
+        None stands for a body that the mailbox does not keep as it was composed.
+        """
+
+
+class Provisioning(Mailbox, MessageSource, Protocol):
     """A mailbox that supports operations on many messages and on folders, for `init`, `clean` and `check`.
 
     Reading has no side effects: listing a folder marks no message as seen.
@@ -146,18 +177,6 @@ class Provisioning(Mailbox, Protocol):
 
     async def folder_status(self, folder: str) -> FolderStatus | None:
         """Close the folder, and return its status; None if the server leaves out a number."""
-
-    async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
-        """Return all messages in these folders, by folder and in order of arrival.
-
-        A message that the server cannot read has no tag and no sender.
-        """
-
-    async def texts(self, refs: Sequence[MessageRef]) -> Mapping[MessageRef, bytes | None]:
-        """Return the bodies of a few messages in one folder, leaving out those that are gone.
-
-        None stands for a body that the mailbox does not keep as it was composed.
-        """
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[MessageRef | None]:
         """Store messages in a folder, in this order. Return their references, as `append` does."""

@@ -53,12 +53,12 @@ ASSISTANT_TASKS = ("ASSISTANT SEARCH", "ASSISTANT READ", "ASSISTANT DRAFT", "ASS
 SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", RETURN_RECEIPT, "ASSISTANT SEND", INJECT))
 """Tasks that submit mail."""
 
-POP3, LDAP = "pop3", "ldap"
+POP3, LDAP, NNTP = "pop3", "ldap", "nntp"
 
-SERVICES = ("imap", "smtp", "mapi", "jmap", POP3, LDAP, "outside")
-"""The mail-server services, by their keys in `server`; drivers may need any but the last two."""
+SERVICES = ("imap", "smtp", "mapi", "jmap", POP3, LDAP, NNTP, "outside")
+"""The mail-server services, by their keys in `server`; drivers may need any but the last three."""
 
-PROTOCOLS = ("IMAP", "SMTP", "MAPI", "JMAP", "POP3", "LDAP", "LMTP")
+PROTOCOLS = ("IMAP", "SMTP", "MAPI", "JMAP", "POP3", "LDAP", "NNTP", "LMTP")
 """The protocols, with which commands' names begin."""
 
 OVER_HTTP = ("mapi", "jmap")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from loadsim.documents.schema import with_nearest
@@ -10,10 +10,11 @@ from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.mail_program import OUTLOOK_LIKE, PER_VIEW, program_names
 from loadsim.model.plugin_reports import CheckedDriver
-from loadsim.model.ports import Driver, DriverOfSenders, OpenDirectory, Services
-from loadsim.model.terms import OVER_HTTP, POP3, SERVICES
+from loadsim.model.ports import Account, Driver, DriverOfSenders, Observer, OpenDirectory, Services
+from loadsim.model.terms import OVER_HTTP, POP3, PUBLIC_TASKS, SERVICES
 from loadsim.plugins import names, plugin, plugins
 from loadsim.protocols.ldap.directory import LdapDirectories
+from loadsim.protocols.nntp.newsgroup import Newsgroup, Newsgroups
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload
@@ -97,6 +98,16 @@ def open_directory(services: Services) -> OpenDirectory | None:
     return None if services.ldap is None else LdapDirectories(services.ldap, services.command_limit_s).of
 
 
+def open_newsgroups(services: Services) -> Callable[[Account, Observer], Newsgroup] | None:
+    """Return the public folder of all users as a newsgroup; None if it is in their mailboxes.
+
+    Raises `ConfigError` for a bad TLS file.
+    """
+    if services.nntp is None or services.folders.public is None:
+        return None
+    return Newsgroups(services.nntp, services.folders.public, services.command_limit_s).of
+
+
 def needed_services(scenario: Scenario) -> frozenset[str]:
     """Return the services that the groups' drivers need. Raises `ConfigError` if a driver cannot be imported."""
     return frozenset(service for group in scenario.topology for service in _needs(group.protocol))
@@ -173,6 +184,7 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
         if group.programs != (OUTLOOK_LIKE,) and not getattr(drivers[name], "takes_programs", False):
             raise _without_programs(scenario, index)
         missing = group.planned_tasks - drivers[name].supported_tasks - group.profile.tasks.keys()
+        missing -= {*PUBLIC_TASKS} if services.nntp is not None else set()
         if missing:
             raise ConfigError(
                 f"{scenario.name}: topology[{index}].protocol: expected a driver that supports"

@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.ports import PUBLIC, Account, Services
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning import manifest
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.initialise import INSPECT, delete_empty
 from loadsim.provisioning.inspect import FolderState, MailboxState, inspect_mailbox, list_own
-from loadsim.provisioning.public_folder import clean_public, keeper_among
+from loadsim.provisioning.public_folder import clean_public, count_articles, keeper_among
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, visit
 from loadsim.scenario.mailboxes import deepest_first
 from loadsim.scenario.scenario import Scenario
@@ -28,8 +30,8 @@ from loadsim.scenario.scenario import Scenario
 class Cleaned:
     """Messages and folders removed from one account (or to be removed), and the foreign mail that stays, by folder.
 
-    The manifest also counts as a message, and its folder as a folder. `failure` is the error that ended the visit
-    early, or "".
+    The manifest also counts as a message, and its folder as a folder. `articles` are loadsim's in the newsgroup, which
+    stay. `failure` is the error that ended the visit early, or "".
     """
 
     account: Account
@@ -37,6 +39,7 @@ class Cleaned:
     folders: tuple[str, ...]
     foreign: dict[str, int]
     failure: str = ""
+    articles: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.messages or self.folders)
@@ -50,9 +53,12 @@ async def clean(scenario: Scenario, services: Services, dry_run: bool, progress:
 
     async def work(account: Account, mailbox: Provisioning) -> Cleaned:
         cleaned = await clean_mailbox(account, mailbox, dry_run)
-        if account == keeper and (posts := await clean_public(account, mailbox, dry_run)):
-            cleaned = replace(cleaned, messages=cleaned.messages | {PUBLIC: posts})
-        return cleaned
+        if account != keeper:
+            return cleaned
+        if services.nntp is not None:
+            return replace(cleaned, articles=await count_articles(account, mailbox, services))
+        posts = await clean_public(account, mailbox, dry_run)
+        return replace(cleaned, messages=cleaned.messages | ({PUBLIC: posts} if posts else {}))
 
     accounts = accounts_on_server(scenario)
     keeper = keeper_among(scenario, accounts)
@@ -159,4 +165,6 @@ def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
         done = f"{verb} {messages} messages and {folders} folders from {touched} of {read} accounts"
     stayed = f"{foreign} messages not created by loadsim {'would be' if dry_run else 'were'} left untouched"
     left = f"; {failed} accounts failed, and may hold more" if failed else ""
+    articles = sum(result.articles for result in cleaned)
+    left += f"; {finding(Code.ARTICLES_STAY, articles=articles).text}" if articles else ""
     return f"{done}; {stayed}{left}."

@@ -166,7 +166,7 @@ async def restore(
         return await restore_mailbox(account, mailbox, start, mode == "always")
 
     async def change_public(account: Account, mailbox: Provisioning) -> Initialised:
-        put, removed = await restore_public(account, mailbox, start, mode == "always")
+        put, removed = await restore_public(account, mailbox, services, start, mode == "always")
         return Initialised(accounts=0, put=put, removed=removed)
 
     done = all_done(await visit(inspected.to_change, services, change, partial(progress, INITIALISE)))

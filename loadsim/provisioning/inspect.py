@@ -15,7 +15,7 @@ from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.delivery_report import STATUS_TYPES, may_report
 from loadsim.model.message_tag import AUTOMATIC_REPLY, HEADER, MessageTag, run_named, vouched
 from loadsim.model.ports import Account, MessageRef, Part
-from loadsim.model.provisioning_ports import FolderStatus, Provisioning, Stored
+from loadsim.model.provisioning_ports import FolderStatus, MessageSource, Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.manifest import Manifest, Record, names_in, record_in
 from loadsim.provisioning.sessions import name_of
@@ -113,23 +113,23 @@ async def inspect_mailbox(
     return MailboxState({name: folders[name] for name in status}, tuple(accepted), shared, status)
 
 
-async def _folder_state(account: Account, mailbox: Provisioning, stored: Sequence[Stored]) -> FolderState:
+async def _folder_state(account: Account, mailbox: MessageSource, stored: Sequence[Stored]) -> FolderState:
     own = tuple([message for message in stored if await _is_own(account, mailbox, message)])
     return FolderState(own, len(stored) - len(own))
 
 
-async def list_own(account: Account, mailbox: Provisioning, folder: str) -> tuple[Stored, ...]:
+async def list_own(account: Account, mailbox: MessageSource, folder: str) -> tuple[Stored, ...]:
     return (await _folder_state(account, mailbox, (await mailbox.listing([folder]))[folder])).own
 
 
-async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> bool:
+async def _is_own(account: Account, mailbox: MessageSource, message: Stored) -> bool:
     """Return True if a message is ours. Only probable delivery reports and automatic replies are fetched."""
     if message.tag is not None:
         return vouched(message.tag, message.sender, message.message_id, account.domain)
     return await bounce_status(account, mailbox, message) is not None
 
 
-async def bounce_status(account: Account, mailbox: Provisioning, message: Stored) -> str | None:
+async def bounce_status(account: Account, mailbox: MessageSource, message: Stored) -> str | None:
     """Return the status of a delivery report that returns a message of ours, such as 5.2.2; None for other messages.
 
     It is "" if the report has no status (RFC 3464 section 2.3.4), and `AUTOMATIC_REPLY` for an automatic reply to ours.
@@ -151,7 +151,7 @@ async def bounce_status(account: Account, mailbox: Provisioning, message: Stored
     return ""
 
 
-async def returned_tag(mailbox: Provisioning, ref: MessageRef, domain: str) -> MessageTag | None:
+async def returned_tag(mailbox: MessageSource, ref: MessageRef, domain: str) -> MessageTag | None:
     """Return the tag of our message that a delivery report (RFC 6522, RFC 3464) returns; None for other messages.
 
     Its header is enough. Text that quotes a header does not count: people quote headers, too.
@@ -179,7 +179,7 @@ _WHOLE = Part("HEADER", "text/rfc822-headers", 0)
 """The header of the message itself."""
 
 
-async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping[str, str]:
+async def _fields(mailbox: MessageSource, ref: MessageRef, part: Part) -> Mapping[str, str]:
     """Fetch a header. Return its fields by lower-case name, except repeated and overlong ones."""
     if part.size_bytes > LARGEST_HEADER_BYTES:
         return {}

@@ -1,21 +1,26 @@
 """The public folder: its rights before a run, its start state, and its cleaning, each by the first account alone.
 
 All users share the folder, so it is no part of any mailbox. The first account on the server is its keeper, which
-restores, audits and cleans it once for all. Only messages with loadsim's tag are touched.
+restores, audits and cleans it once for all. Only messages with loadsim's tag are touched. If it is a newsgroup, no
+articles are removed: readers cannot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 
-from loadsim.errors import ConfigError, ServerRefused
+from loadsim.errors import ConfigError, ServerRefused, TaskFailed
+from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import OF_ALL_USERS, PUBLIC, Account, Services
-from loadsim.model.provisioning_ports import Provisioning, batches
-from loadsim.model.terms import POST, PUBLIC_TASKS
-from loadsim.protocols.registry import IN_THE_ENGINE
+from loadsim.model.provisioning_ports import MessageSource, Provisioning, batches
+from loadsim.model.terms import NNTP, POST, PUBLIC_TASKS
+from loadsim.protocols.nntp.newsgroup import Newsgroup
+from loadsim.protocols.registry import IN_THE_ENGINE, open_newsgroups
 from loadsim.provisioning.inspect import list_own
-from loadsim.provisioning.sessions import accounts_on_server, all_done, name_of, visit
-from loadsim.provisioning.start_state import BATCH_BYTES, BATCH_MESSAGES, StoredState, change_folder
+from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, name_of, no_access, visit
+from loadsim.provisioning.start_state import BATCH_BYTES, BATCH_MESSAGES, StoredState, change_folder, tag_of
 from loadsim.scenario.population import Population
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
@@ -31,6 +36,20 @@ def keeper_among(scenario: Scenario, accounts: Sequence[Account]) -> Account | N
     group = Population(scenario).group
     keeper = next((user for user in range(1, scenario.users + 1) if group(user).protocol != IN_THE_ENGINE), None)
     return next((account for account in accounts if account.number == keeper), None)
+
+
+@asynccontextmanager
+async def public_folder(account: Account, mailbox: Provisioning, services: Services) -> AsyncIterator[MessageSource]:
+    """Yield the public folder as an account reads it: in the mailbox, which is logged on, or in a newsgroup."""
+    open_newsgroup = open_newsgroups(services)
+    if open_newsgroup is None:
+        yield mailbox
+        return
+    newsgroup = open_newsgroup(account, NullObserver())
+    try:
+        yield newsgroup
+    finally:
+        await newsgroup.close()
 
 
 async def check_public_folder(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
@@ -56,8 +75,13 @@ async def check_public_folder(workload: Workload, services: Services, users: Ite
             own = needed.get(account.number, "r")
             needed[account.number] = own + ("i" if POST in planned and "i" not in own else "")
 
+    open_newsgroup = open_newsgroups(services)
+
     async def work(account: Account, mailbox: Provisioning) -> None:
         where = f"{name_of(account)}: folders.public"
+        if open_newsgroup is not None:
+            await _check_newsgroup(open_newsgroup(account, NullObserver()), services, "i" in needed[account.number])
+            return
         try:
             await mailbox.open(PUBLIC)
             rights = await mailbox.rights(PUBLIC)
@@ -75,14 +99,38 @@ async def check_public_folder(workload: Workload, services: Services, users: Ite
     all_done(await visit(asked, services, work, lambda *_: None))
 
 
+async def _check_newsgroup(newsgroup: Newsgroup, services: Services, posts: bool) -> None:
+    """Log on and open the newsgroup, in which the user must be allowed to post if they will."""
+    where = f"{name_of(newsgroup.account)}: folders.public"
+    try:
+        try:
+            await newsgroup.log_on()
+        except TaskFailed as failure:
+            raise no_access(NNTP, services, newsgroup.account, failure) from None
+        await newsgroup.poll()
+    except TaskFailed as failure:
+        expected = f"expected a newsgroup {newsgroup.name} that users can read"
+        raise ConfigError(f"{where}: {expected}, found: {failure}") from None
+    finally:
+        await newsgroup.close()
+    if posts and not newsgroup.takes_posts:
+        raise ConfigError(f"{where}: expected a news server that lets users post, found none of CAPABILITIES is POST")
+
+
 async def restore_public(
-    account: Account, mailbox: Provisioning, start: StoredState, from_scratch: bool
+    account: Account, mailbox: Provisioning, services: Services, start: StoredState, from_scratch: bool
 ) -> tuple[int, int]:
     """Bring the public folder to its start state as its keeper. Return the numbers of messages added and removed.
 
     Others' mail stays, and so do flags, which may be each user's own. Raises `ConfigError` if the messages are not
     there afterwards.
     """
+    if open_newsgroup := open_newsgroups(services):
+        newsgroup = open_newsgroup(account, NullObserver())
+        try:
+            return await _complete_newsgroup(account, newsgroup, start), 0
+        finally:
+            await newsgroup.close()
     count = start.folders(OF_ALL_USERS)[PUBLIC]
     own = await list_own(account, mailbox, PUBLIC)
     change = await change_folder(own, start.messages(OF_ALL_USERS, PUBLIC), count, from_scratch)
@@ -93,6 +141,40 @@ async def restore_public(
         expected = f"expected {count} messages of loadsim after initialising, found {found}"
         raise ConfigError(f"{name_of(account)}: folders.public: {expected}")
     return change.missing, len(change.remove)
+
+
+async def _complete_newsgroup(account: Account, newsgroup: Newsgroup, start: StoredState) -> int:
+    """Post what the newsgroup lacks of its start state. Return the number of articles.
+
+    Articles of earlier runs stay, but not those of another start state, which users would take for theirs.
+    """
+
+    async def held() -> Counter[MessageTag]:
+        own = (message.tag for message in await list_own(account, newsgroup, PUBLIC))
+        return Counter(tag for tag in own if tag is not None and tag.run == INITIAL_RUN)
+
+    before = await held()
+    missing = [each for each in start.messages(OF_ALL_USERS, PUBLIC) if tag_of(each.message) not in before]
+    count = start.folders(OF_ALL_USERS)[PUBLIC]
+    expected = f"{name_of(account)}: folders.public: expected {count} articles of loadsim's start state"
+    advice = "articles cannot be replaced, so empty the server's spool and history, or name another domain"
+    if before.total() + len(missing) != count:
+        raise ConfigError(f"{expected}, found {before.total()}, of which {count - len(missing)} are its own; {advice}")
+    try:
+        await newsgroup.post_all(missing)
+    except ServerRefused as failure:
+        raise ConfigError(f"{expected}, the server answered: {failure}; {advice}") from None
+    if missing and (found := (await held()).total()) != count:
+        raise ConfigError(f"{expected} after initialising, found {found}")
+    return len(missing)
+
+
+async def count_articles(account: Account, mailbox: Provisioning, services: Services) -> int:
+    """Return the number of loadsim's articles if the public folder is a newsgroup, and 0 otherwise."""
+    if services.nntp is None:
+        return 0
+    async with public_folder(account, mailbox, services) as newsgroup:
+        return len(await list_own(account, newsgroup, PUBLIC))
 
 
 async def clean_public(account: Account, mailbox: Provisioning, dry_run: bool) -> int:

@@ -39,7 +39,7 @@ from loadsim.provisioning.preflight import (
     nothing,
     user_connections,
 )
-from loadsim.provisioning.public_folder import check_public_folder, keeper_among
+from loadsim.provisioning.public_folder import check_public_folder, count_articles, keeper_among
 from loadsim.provisioning.server_report import Observation, ServerFacts, ServerReport, TriedTask, lacking
 from loadsim.provisioning.sessions import (
     NullObserver,
@@ -289,7 +289,10 @@ async def _remove(check: Check) -> list[str | ConfigError]:
         folders = [INBOX]
         if place is not None:
             folders += [name for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, place.folder) if name in existing]
-        for folder in (*folders, *([PUBLIC] if account == keeper else [])):
+        if account == keeper and (articles := await count_articles(account, mailbox, check.services)):
+            stay = finding(Code.ARTICLES_STAY, articles=articles)
+            check.server.append(Observation("newsgroup", f"{articles} articles of loadsim's", stay))
+        for folder in (*folders, *([PUBLIC] if account == keeper and check.services.nntp is None else [])):
             late -= await expunge(check, mailbox, folder)
         while late - check.overdue and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,9 @@ from loadsim.scenario.profile import AnyProfile, Profile, SenderProfile, load_an
 from loadsim.scenario.run_times import seconds
 from loadsim.scenario.sections import Client, GroupSection, ListsSection
 from loadsim.scenario.server import Server
+
+_NEWSGROUP = re.compile(r"[A-Za-z0-9+_-]+(?:\.[A-Za-z0-9+_-]+)*")
+"""The name of a newsgroup (RFC 5536 section 3.1.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +167,18 @@ def check_programs(topology: Sequence[Group], origin: Origin) -> None:
 
 
 def check_public_folder(
-    folders: FolderSettings, mailbox: MailboxSection, topology: Sequence[Group], origin: Origin
+    folders: FolderSettings,
+    mailbox: MailboxSection,
+    topology: Sequence[Group],
+    server: Server | Literal["embedded"],
+    origin: Origin,
 ) -> None:
-    """Check that a public folder is stated if it is used, and that some driver can reach it."""
+    """Check that a public folder is stated if it is used, and that some driver or the news server has it."""
+    if isinstance(server, Server) and server.nntp is not None:
+        if folders.public is None or not _NEWSGROUP.fullmatch(folders.public):
+            expected = "a newsgroup of server.nntp, such as example.board"
+            raise origin.error_saying(("folders", "public"), expected, folders.public or "none")
+        return
     if folders.public is not None:
         if all(group.protocol == "mapi" for group in topology):
             raise origin.error_saying(("folders", "public"), "a driver with public folders, such as imap", "mapi")

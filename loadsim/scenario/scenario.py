@@ -234,6 +234,8 @@ class Scenario:
                 load["outside_by"] = ["LMTP" if server.outside.lmtp else "SMTP", server.outside.connection]
         if server and server.ldap is not None:
             load["address_book"] = True
+        if server and server.nntp is not None:
+            load["newsgroup"] = True
         if self.run.ramp_shape:
             load["ramp_shape"] = self.run.ramp_shape
         if self.outage is not None:
@@ -401,7 +403,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
     with problems:
         check_library(document.client, topology, server, document.accounts, origin)
     with problems:
-        check_public_folder(document.folders, document.mailbox, topology, origin)
+        check_public_folder(document.folders, document.mailbox, topology, server, origin)
     _check_weights(document.weights, topology, origin, problems)
     with problems:
         mailbox = _mailbox(document.mailbox, users, topology, origin)

@@ -14,7 +14,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.host_port import bracketed, is_loopback
 from loadsim.model.ports import Endpoint, stated_endpoints
-from loadsim.model.terms import LDAP, OVER_HTTP
+from loadsim.model.terms import LDAP, NNTP, OVER_HTTP
 from loadsim.scenario import services
 from loadsim.scenario.accounts import AccountsSection
 from loadsim.scenario.log_on import AUTO, BEARER, CONNECTION_METHODS, TOKEN_METHODS, WITH_AUTHZID, described, is_pattern
@@ -39,11 +39,13 @@ class Server:
     """POP3, for users of the driver `pop3`; IMAP then prepares their mailboxes."""
     ldap: Annotated[Endpoint, ReadAs(services.LdapSection, services.ldap)] | None = None
     """Address book, in which users without MAPI find the recipients of new and forwarded messages."""
+    nntp: Annotated[Endpoint, ReadAs(services.NntpSection, services.nntp)] | None = None
+    """News server of all users; `folders.public` is a newsgroup there."""
     outside: Annotated[Endpoint, ReadAs(services.OutsideSection, services.outside)] | None = None
     """Service for mail from outside. Default: `smtp`, without a log-on."""
 
     def __post_init__(self) -> None:
-        if not self.endpoints.keys() - {LDAP, "outside"}:
+        if not self.endpoints.keys() - {LDAP, NNTP, "outside"}:
             raise mismatch("imap and smtp, mapi, or jmap")
         if self.ldap is not None and self.mapi is not None:
             raise mismatch("imap and smtp with ldap: MAPI has an address book of its own", "mapi", at=(LDAP,))
@@ -51,7 +53,9 @@ class Server:
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints, by service."""
-        return stated_endpoints(self.imap, self.smtp, self.mapi, self.jmap, self.pop3, self.ldap, self.outside)
+        return stated_endpoints(
+            self.imap, self.smtp, self.mapi, self.jmap, self.pop3, self.ldap, self.nntp, self.outside
+        )
 
     @property
     def log_on(self) -> str | None:
@@ -122,7 +126,7 @@ def _check_methods(accounts: AccountsSection | None, server: Server, origin: Ori
         for method in endpoint.methods if endpoint.auth and service not in OVER_HTTP else ():
             with problems:
                 _check_method(method, accounts, endpoint, service, origin)
-        if service in (*OVER_HTTP, LDAP):
+        if service in (*OVER_HTTP, LDAP, NNTP):
             with problems:
                 _check_secret(accounts, endpoint, service, origin)
             continue
@@ -176,6 +180,8 @@ def _endpoint_document(service: str, endpoint: Endpoint) -> dict[str, Any]:
     own: dict[str, Any] = {"auth": list(endpoint.methods) or endpoint.auth, "connection": endpoint.connection}
     if service != "smtp":
         own = {"auth": list(endpoint.methods) or AUTO}
+    if service == NNTP:
+        own = {"auth": endpoint.auth}
     if service == "jmap":
         own = {"auth": auth}
     if service == "imap":

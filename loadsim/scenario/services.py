@@ -30,6 +30,9 @@ POP3_PORTS = {"none": 110, "starttls": 110, "implicit": 995}
 
 HTTP_PORTS = {"http": 80, "https": 443}
 
+NNTP_PORTS = {"none": 119, "starttls": 119, "implicit": 563}
+"""RFC 3977 section 3 and RFC 4642 section 1; RFC 8143 prefers `implicit`."""
+
 LDAP_PORTS = {"ldap": 389, "ldaps": 636}
 """RFC 4516 section 2, and the port that IANA assigned to LDAP over TLS."""
 
@@ -282,6 +285,19 @@ class LdapSection(CertificateKeys):
         return "implicit" if self.url.scheme == "ldaps" else "none"
 
 
+@strict
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NntpSection(CertificateKeys):
+    host: Text
+    """As for IMAP."""
+    port: Port | None = None
+    """Port. Default: 119, or 563 with `implicit`."""
+    tls: Tls = "none"
+    """As for IMAP."""
+    auth: bool = True
+    """Log on with name and password (AUTHINFO USER, RFC 4643) if the server offers it. With `no`, never."""
+
+
 COMMON = (*("host", "tls", "ca_file", "tls_server_name", "tls_verify"), *("client_certificate", "client_key"))
 """Keys shared by an endpoint and the file for all services, except that `url` has `host` and `tls` of MAPI and LDAP.
 
@@ -336,6 +352,10 @@ def ldap(section: LdapSection) -> Endpoint:
     auth = section.bind_dn is not None
     port = url.port or LDAP_PORTS[url.scheme]
     return Endpoint(port=port, path=unquote(url.path[1:]), auth=auth, bind_dn=section.bind_dn, **common(section))
+
+
+def nntp(section: NntpSection) -> Endpoint:
+    return Endpoint(port=section.port or NNTP_PORTS[section.tls], auth=section.auth, **common(section))
 
 
 def jmap(section: JmapSection) -> Endpoint:

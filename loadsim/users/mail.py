@@ -30,6 +30,7 @@ from loadsim.model.records import BY_LIST, INDIVIDUALLY
 from loadsim.model.terms import ONE_COPY
 from loadsim.users.host import Host, TaskObserver
 from loadsim.users.inbox import Inbox, Unread
+from loadsim.users.public_folder import FolderInMailbox
 from loadsim.users.receipts import DeliveryReceipts, Record
 from loadsim.users.stored_mail import StoredMail
 
@@ -98,6 +99,8 @@ class UserMail:
     def _open(self, driver: Driver) -> None:
         session = driver.session(self.account, self.observer)
         self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
+        apart = self.host.newsgroup
+        self.public = FolderInMailbox(self.mailbox) if apart is None else apart(self.account, self.observer)
         self.poll_s, self.copied, self.maildrop = session.poll_s, session.copied, session.maildrop
 
     def of_assistant(self, call: str, driver: Driver, observer: TaskObserver) -> UserMail:

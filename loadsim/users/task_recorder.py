@@ -176,7 +176,7 @@ class TaskRecorder:
             about = await task.fetch(mail, about)
         if task.compose is not None:
             about = self.compose(task.compose, mail, about)
-        self.submitting = task.submits
+        self.submitting = task.submits or (task.public and mail.public.is_apart)
         result = await task.act(mail, about)
         self.succeed()
         return result

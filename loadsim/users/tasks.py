@@ -14,7 +14,16 @@ from typing import Any
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model import terms
 from loadsim.model.content.compose import Answered, Attachment, least_bytes
-from loadsim.model.message_tag import INITIAL_RUN, RECEIPT, MessageTag, answer_id, new_mail_id, post_id, receipt_id
+from loadsim.model.message_tag import (
+    INITIAL_RUN,
+    RECEIPT,
+    MessageTag,
+    answer_id,
+    new_mail_id,
+    post_id,
+    receipt_id,
+    run_named,
+)
 from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,
@@ -47,7 +56,8 @@ class Task:
     """One kind of task.
 
     `compose` takes the result of `fetch`, and `act` the result of `compose`. If `submits`, `act` talks to the
-    submission service or the address book, and its failure does not affect the mailbox session.
+    submission service or the address book, and its failure does not affect the mailbox session. If it is `public`, this
+    depends on where the public folder is.
     """
 
     name: str
@@ -55,6 +65,7 @@ class Task:
     compose: Callable[[UserMail, Any], Any] | None = None
     fetch: Callable[[UserMail, Any], Awaitable[Any]] | None = None
     submits: bool = False
+    public: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,30 +383,29 @@ def compose_post(user: UserMail, index: int) -> Outgoing:
 
 
 async def post(user: UserMail, outgoing: Outgoing) -> None:
-    """Append a message to the public folder, without flags: those may be each user's own, or shared by all."""
     with user.unless_stored(outgoing.id, PUBLIC, (OF_ALL_USERS,)):
-        await user.mailbox.append(PUBLIC, outgoing.message)
+        await user.public.post(outgoing.message)
     user.record_post(outgoing.id)
 
 
 async def browse_public(user: UserMail, index: int) -> None:
-    """List the newest screenful of the public folder, read one of loadsim's messages there, and reopen the Inbox.
+    """List the newest screenful of the public folder, read one of loadsim's messages there, and return to the Inbox.
 
     Raises `MailMissing` if the folder is empty, but the start state or the user has put mail there. It leaves all
     flags: a start state could not reset those of every user.
     """
-    shown = await user.mailbox.headers(PUBLIC, SCREENFUL)
-    own = [header for header in shown if header.tag and header.tag.run in (user.run_id, INITIAL_RUN)]
+    shown = await user.public.newest(SCREENFUL)
+    own = [each for each in shown if run_named(each.message_id, user.domain) in (user.run_id, INITIAL_RUN)]
     if own:
         header = own[user.workload.choose(user.number, "browse public.message", index, len(own))]
         user.stored.choose([header], PUBLIC)
         try:
-            await show_message(user, header)
+            await show_message(user, await user.public.with_tag(header), user.public)
         finally:
             user.stored.release(header)
     elif not shown and (user.posts or (user.stored.is_known and user.workload.start_state(OF_ALL_USERS)[PUBLIC])):
         raise MailMissing("no message to browse", PUBLIC)
-    await _back(user)
+    await user.public.leave()
 
 
 async def search(user: UserMail, sought: Sought) -> None:
@@ -479,6 +489,7 @@ async def log_off(user: UserMail, _: None) -> None:
     await user.submission.close()
     if user.directory is not None:
         await user.directory.close()
+    await user.public.close()
     await mail.log_off()
     if lack is not None:
         raise lack
@@ -505,8 +516,8 @@ SCHEDULE = Task("SCHEDULE", schedule, make_schedule)
 EVICT = Task("EVICT", evict)
 TRACK = Task(TRACK_RECEIPT, track_receipt)
 RETURN = Task(RETURN_RECEIPT, submit, compose_receipt, submits=True)
-POST = Task("POST", post, compose_post)
-BROWSE_PUBLIC = Task("BROWSE PUBLIC", browse_public)
+POST = Task("POST", post, compose_post, public=True)
+BROWSE_PUBLIC = Task("BROWSE PUBLIC", browse_public, public=True)
 LOGOFF = Task("LOGOFF", log_off)
 
 TASKS = {task.name: task for task in [*globals().values()] if isinstance(task, Task)}

@@ -85,7 +85,7 @@ def header_in(
 ) -> Header:
     """Return the header in these fields, without a tag copied from another message, or of another domain."""
     fields = fields_of(section)
-    tag = _tag_among(fields)
+    tag = tag_among(fields)
     sender = next(iter(addresses_of(fields.get("from", b""))), "")
     message_id = text_of(fields.get("message-id"))
     return Header(
@@ -100,7 +100,8 @@ def header_in(
     )
 
 
-def _tag_among(fields: Mapping[str, bytes]) -> MessageTag | None:
+def tag_among(fields: Mapping[str, bytes]) -> MessageTag | None:
+    """Return the tag in the X-LoadSim field, which may be a copy; None if it is missing or malformed."""
     value = fields.get(HEADER.lower(), b"")
     return MessageTag.parse(value.decode("utf-8", "replace")) if value and len(value) <= LONGEST_TEXT_BYTES else None
 

@@ -67,6 +67,13 @@ class LineConnection(asyncio.Protocol):
 
     async def ask(self, name: str, argument: bytes = b"", most_bytes: int = 0) -> bytes:
         """Send a command; return the lines of its response, at most so many bytes. Raises `TaskFailed`."""
+        return (await self._ask(name, argument, most_bytes)).lines
+
+    async def ask_line(self, name: str, argument: bytes = b"") -> bytes:
+        """Send a command; return the text of its response's first line. Raises `TaskFailed`."""
+        return (await self._ask(name, argument)).text
+
+    async def _ask(self, name: str, argument: bytes = b"", most_bytes: int = 0) -> LineResponse:
         line = b"%b %b\r\n" % (name.encode(), argument) if argument else name.encode() + b"\r\n"
         with self._reporting(name) as under_way:
             async with asyncio.timeout(self._limit_s):
@@ -158,8 +165,8 @@ class LineConnection(asyncio.Protocol):
         self._answer = asyncio.get_running_loop().create_future()
         return self._answer
 
-    def _accepted(self, under_way: _UnderWay) -> bytes:
-        """Return the lines of a response that is no error. Raises `ServerRefused` for an error."""
+    def _accepted(self, under_way: _UnderWay) -> LineResponse:
+        """Return a response that is no error. Raises `ServerRefused` for an error."""
         response = under_way.response
         assert response is not None
         if response.status == CHALLENGE:
@@ -173,7 +180,7 @@ class LineConnection(asyncio.Protocol):
                 self._fail(ServerLost(kind, text))
                 raise ServerLost(kind, text)
             raise ServerRefused(kind, text)
-        return response.lines
+        return response
 
     def _shown(self, text: bytes) -> str:
         return " ".join(without_password(text.decode("utf-8", "replace"), self.account).split())
