@@ -126,5 +126,6 @@ def test_imap_and_mapi_make_the_same_load(by_mapi: Path) -> None:
     compared = loadsim(*arguments, "--across-drivers", "--json")
     assert compared.returncode == 0, compared.stderr
     document = json.loads(compared.stdout)
-    assert [one["code"] for one in document["unequal_conditions"]] == ["drivers-differ"]
+    conditions = {one["code"] for one in document["unequal_conditions"]}
+    assert conditions - {"busier-machine"} == {"drivers-differ"}  # others may have been at work here
     assert {one["name"] for one in document["tasks"]} >= {"LOGON", "READ", "SEND", "SYNC", "BROWSE", "LOGOFF"}
