@@ -17,7 +17,7 @@ SMALL = "ups1K"
 """The kind of the check's messages, except those with an attachment."""
 
 
-class Answers(NamedTuple):
+class Answering(NamedTuple):
     """The message that another one answers, the flag to set on it, and how (`Answered.how`)."""
 
     header: Header
@@ -45,7 +45,7 @@ class Post:
         sender: Account,
         to: Mapping[int, str],
         kind: str = SMALL,
-        answers: Answers | None = None,
+        answers: Answering | None = None,
         attachment: Attachment | None = None,
     ) -> Outgoing:
         """Return a message to these users at their addresses; with `answers`, a reply to or receipt for that one."""

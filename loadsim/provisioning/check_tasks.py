@@ -27,7 +27,7 @@ from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox, S
 from loadsim.model.records import DELIVERY_RECEIPT, SPANS, CommandFields, MailFields, TaskFields
 from loadsim.model.terms import RETURN_RECEIPT, TRACK_RECEIPT
 from loadsim.protocols.calendar import MailboxCalendar
-from loadsim.provisioning.check_post import SMALL, Answers, Post
+from loadsim.provisioning.check_post import SMALL, Answering, Post
 from loadsim.provisioning.server_report import TriedTask, lacking
 from loadsim.provisioning.sessions import NullObserver
 from loadsim.scenario.criteria import planned_tasks
@@ -250,7 +250,7 @@ class TaskCheck(StandaloneControl):
                 for part in structure.attachments[:1]:
                     yield from self._do("LOAD ATTACHMENT", (first, part))
                 for task, (flag, how) in ANSWERS.items():
-                    yield from self._send(task, read, Answers(first, flag, how))
+                    yield from self._send(task, read, Answering(first, flag, how))
             yield from self._do("SEARCH", Sought(first, SearchKey.SENDER, first.sender))
             yield from self._do("COPY", first)
             yield from self._do("MOVE", first)
@@ -263,7 +263,7 @@ class TaskCheck(StandaloneControl):
         for task in ("SCHEDULE", "POST", "BROWSE PUBLIC", *self.user.profile.tasks):
             yield from self._do(task, 0)
         if read is not None and self.user.profile.receipts.returned:
-            yield from self._send(RETURN_RECEIPT, read, Answers(read.header, None, READ_RECEIPT))
+            yield from self._send(RETURN_RECEIPT, read, Answering(read.header, None, READ_RECEIPT))
         since = time.monotonic()
         while self.receipt == "requested" and time.monotonic() - since < self.wait_s:  # TRACK RECEIPT follows by itself
             yield Step(TASKS[SYNC.name], True, POLL_S * 1000 * self.user.workload.compression)
@@ -275,7 +275,7 @@ class TaskCheck(StandaloneControl):
             return None
         return (yield Step(TASKS.get(task) or self.user.host.plugin_tasks[task], about))
 
-    def _send(self, task: str, about: Any = None, answers: Answers | None = None) -> Steps:
+    def _send(self, task: str, about: Any = None, answers: Answering | None = None) -> Steps:
         """Send a message to the partner, as new mail or as a reply, if that is planned.
 
         The first one requests a delivery receipt, if the profile does.
