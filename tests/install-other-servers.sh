@@ -1,5 +1,5 @@
 #!/bin/sh
-# Unpack Debian's Cyrus, Courier and Exim, with the libraries that the machine lacks, for `loadsim server ... --programs`:
+# Unpack Debian's Cyrus, Courier, Exim and INN, with the libraries that the machine lacks, for `loadsim server ... --programs`:
 #
 #     sudo tests/install-other-servers.sh [DIR]
 #
@@ -9,7 +9,7 @@
 set -eu
 
 directory=${1:-/var/cache/loadsim/servers}
-groups="cyrus-imapd cyrus-caldav courier-imap exim4-daemon-light" # cyrus-caldav has JMAP, too
+groups="cyrus-imapd cyrus-caldav courier-imap exim4-daemon-light inn2" # cyrus-caldav has JMAP, too
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
 say() {

@@ -3,21 +3,24 @@
     .venv/bin/python tests/lab.py cyrus SCENARIO --imap-port 10143 --smtp-port 10025
 
 Kinds are cyrus, courier, james and greenmail; cyrus and james serve JMAP on `--jmap-port`, too. `make nightly-servers`
-fetches their programs.
+fetches their programs. `inn` has only the newsgroup that `folders.public` names, on `--nntp-port`.
 """
 
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from other_servers.courier import start_courier
 from other_servers.cyrus import start_cyrus
 from other_servers.greenmail import start_greenmail
+from other_servers.inn import start_inn
 from other_servers.james import start_james
 
 from loadsim.cli.server import ServerKind, add_kinds, add_private_ports
 from loadsim.errors import LoadSimError
+from loadsim.servers.private import PrivateServer
 
 
 def kind(name: str, start: Callable[..., Any], *options: str) -> ServerKind:
@@ -31,6 +34,14 @@ def kind(name: str, start: Callable[..., Any], *options: str) -> ServerKind:
     return ServerKind(name, f"run a private {name.capitalize()}", added, begin)
 
 
+def start_news(args: argparse.Namespace, accounts: Any, lists: Any, directory: Path) -> PrivateServer:
+    return start_inn(directory, args.public_folder or "example.board", nntp_port=args.nntp_port)
+
+
+def add_nntp_port(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--nntp-port", type=int, metavar="PORT", help="port of NNTP; default: a free one")
+
+
 def add_jmap_port(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jmap-port", type=int, metavar="PORT", help="serve JMAP on this port, too; default: not at all"
@@ -42,6 +53,7 @@ KINDS = (
     kind("courier", start_courier, "further"),
     kind("james", start_james, "jmap_port"),
     kind("greenmail", start_greenmail),
+    ServerKind("inn", "run a private INN", (add_nntp_port,), start_news),
 )
 
 

@@ -23,7 +23,7 @@ from loadsim.findings.severity import Severity
 from loadsim.model.content.compose import READ_RECEIPT
 from loadsim.model.content.templates import KINDS
 from loadsim.model.delivery_report import may_report
-from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox, SearchKey
+from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox, OpenPublicFolder, SearchKey
 from loadsim.model.records import DELIVERY_RECEIPT, SPANS, CommandFields, MailFields, TaskFields
 from loadsim.model.terms import RETURN_RECEIPT, TRACK_RECEIPT
 from loadsim.protocols.calendar import MailboxCalendar
@@ -35,6 +35,7 @@ from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
 from loadsim.users.activities import Step, Steps, UnderWay
 from loadsim.users.mail import Sought, UserMail
+from loadsim.users.public_folder import FolderInMailbox
 from loadsim.users.stored_mail import StoredMail
 from loadsim.users.task_recorder import IDLE
 from loadsim.users.tasks import LOGON, SAVE_SENT, SYNC, TASKS, Outgoing, Read, Task
@@ -119,7 +120,8 @@ class TaskCheck(StandaloneControl):
     """Has an engine do one user's planned tasks with one driver, whose `name` includes the mail program's.
 
     It is also the engine's control, and its `run_log.RunLog`, which keeps no measurements: a check is not a run.
-    `folder` is the check's own. A message may take `wait_s`. `tried` and `arrivals` grow as the check proceeds.
+    `folder` is the check's own. `index` counts the checks of this user. A message may take `wait_s`. `tried` and
+    `arrivals` grow as the check proceeds.
     `receipt` is the outcome of a delivery receipt: `skipped` if the server does not offer them, `requested` until one
     arrives; None if none was requested.
     """
@@ -134,10 +136,13 @@ class TaskCheck(StandaloneControl):
         partner: int,
         folder: str,
         wait_s: float,
+        newsgroup: OpenPublicFolder | None = None,
+        index: int = 0,
     ) -> None:
         super().__init__(MonotonicClock())
         self.post = post
         self.name = name
+        self.index = index
         self.driver = driver
         self.partner = post.workload.scenario.account(partner)
         self.wait_s = wait_s
@@ -150,7 +155,16 @@ class TaskCheck(StandaloneControl):
         self._is_over = False
         workload = CheckWorkload(post.workload.scenario, folder)
         drivers = {workload.population.group(user).driver_name: driver}
-        load = EngineLoad(workload, (user,), drivers, post.contents, post.run_id, {}, {}, plugin_tasks, self._plan)
+        load = EngineLoad(
+            workload,
+            (user,),
+            drivers,
+            post.contents,
+            post.run_id,
+            plugin_tasks=plugin_tasks,
+            plan=self._plan,
+            newsgroup=newsgroup,
+        )
         records = EngineRecords(self, Events(None), failed=self._failed)
         options = EngineOptions(self._clock, time.time_ns() // 1000, self, owns_process=False)
         self._engine = Engine(load, records, options)
@@ -159,6 +173,8 @@ class TaskCheck(StandaloneControl):
         self.planned = planned_tasks(self.user.profile)
         self._mail = OwnMail(self.user.mailbox, post.run_id, TRACK_RECEIPT in self.planned)
         self.user.mailbox = cast(Mailbox, self._mail)
+        if newsgroup is None:
+            self.user.public = FolderInMailbox(self.user.mailbox)
         self.user.stored = StoredMail(user, None, lambda *_: None)  # a mailbox need not be in its start state
         if isinstance(self.user.calendar, MailboxCalendar):
             self.user.calendar = MailboxCalendar(self.user.mailbox)
@@ -261,7 +277,7 @@ class TaskCheck(StandaloneControl):
                 yield from self._do("DELETE UNREAD", header)
         yield from self._send("SEND")
         for task in ("SCHEDULE", "POST", "BROWSE PUBLIC", *self.user.profile.tasks):
-            yield from self._do(task, 0)
+            yield from self._do(task, self.index)
         if read is not None and self.user.profile.receipts.returned:
             yield from self._send(RETURN_RECEIPT, read, Answering(read.header, None, READ_RECEIPT))
         since = time.monotonic()

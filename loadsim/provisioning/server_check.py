@@ -22,7 +22,7 @@ from loadsim.model.content.compose import Contents
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, PUBLIC, SENT_ITEMS, Account, Services
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.model.state_checks import StateChecks
-from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
+from loadsim.protocols.registry import IN_THE_ENGINE, open_driver, open_newsgroups
 from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, expunge_replies, fair, find_others
@@ -237,16 +237,18 @@ async def _do_tasks(check: Check) -> None:
         for group in groups.values()
     }
     folders = {place.account.number: place.folder for place in check.places}
-    users, plugin_tasks = list(check.users), load_tasks(scenario)
+    users, plugin_tasks, newsgroup = list(check.users), load_tasks(scenario), open_newsgroups(check.services)
     check.touched.update(users)
 
     async def do_tasks(user: int, partner: int) -> None:
         group = groups[user]
-        for name in (group.driver_name,) if group.protocol == preparing else (preparing, group.driver_name):
+        names = (group.driver_name,) if group.protocol == preparing else (preparing, group.driver_name)
+        for index, name in enumerate(names):
             if name != preparing:
                 check.state.forget(user)
             folder = folders.get(user, INBOX)
-            task = TaskCheck(check.post, plugin_tasks, name, drivers[name], user, partner, folder, check.wait_s)
+            of_user = (user, partner, folder, check.wait_s, newsgroup, index)
+            task = TaskCheck(check.post, plugin_tasks, name, drivers[name], *of_user)
             check.tasks.append(task)
             await task.run()
 
@@ -291,7 +293,7 @@ async def _remove(check: Check) -> list[str | ConfigError]:
             folders += [name for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, place.folder) if name in existing]
         if account == keeper and (articles := await count_articles(account, mailbox, check.services)):
             stay = finding(Code.ARTICLES_STAY, articles=articles)
-            check.server.append(Observation("newsgroup", f"{articles} articles of loadsim's", stay))
+            check.server.append(Observation("newsgroup", f"{check.services.folders.public}", stay))
         for folder in (*folders, *([PUBLIC] if account == keeper and check.services.nntp is None else [])):
             late -= await expunge(check, mailbox, folder)
         while late - check.overdue and time.monotonic() < deadline:

@@ -140,8 +140,9 @@ class _Folders:
     calendar: FolderName | None = None
     """Folder of the calendar; choose another if the server reserves Calendar. Default: Calendar."""
     public: FolderName | None = None
-    """Folder in which all users post and browse, below the first shared namespace that NAMESPACE names. It must exist:
-    `init` and `clean` change only loadsim's messages there, as the first user. Default: none."""
+    """Folder in which all users post and browse, below the first shared namespace that NAMESPACE names, or a newsgroup
+    of `server.nntp`. It must exist: `init` and `clean` change only loadsim's messages there, as the first user.
+    Default: none."""
 
     def __post_init__(self) -> None:
         for key, usual in (("sent", SENT_ITEMS), ("trash", DELETED_ITEMS), ("calendar", CALENDAR)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from loadsim.documents.schema import Text, whole, word
+from loadsim.documents.schema import Switch, Text, whole, word
 from loadsim.documents.typed import Reads, mismatch, mismatches, show, strict
 from loadsim.model.ports import Endpoint
 from loadsim.scenario.log_on import AUTO, BEARER, CONNECTION_METHODS, LOGIN_COMMAND, METHODS, Pattern
@@ -294,7 +294,7 @@ class NntpSection(CertificateKeys):
     """Port. Default: 119, or 563 with `implicit`."""
     tls: Tls = "none"
     """As for IMAP."""
-    auth: bool = True
+    auth: Switch = True
     """Log on with name and password (AUTHINFO USER, RFC 4643) if the server offers it. With `no`, never."""
 
 

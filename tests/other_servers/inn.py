@@ -34,6 +34,7 @@ ovmethod: tradindexed
 hismethod: hisv6
 bindaddress: 127.0.0.1
 port: {port}
+nnrpdloadlimit: 0
 pathnews: {programs}
 """
 

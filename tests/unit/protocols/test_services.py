@@ -14,7 +14,7 @@ from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.ports import Endpoint, Services
-from loadsim.protocols.registry import check_protocols, needed_services, open_driver
+from loadsim.protocols.registry import check_drivers, check_protocols, needed_services, open_driver
 from loadsim.provisioning.sessions import preparing_driver, services_of
 from loadsim.runs.server import server_under_test
 from loadsim.scenario.scenario import Scenario, load_scenario
@@ -103,6 +103,63 @@ def test_an_address_book_needs_users_without_mapi_and_their_passwords() -> None:
     with pytest.raises(ConfigError, match="each user's password, for ldap"):
         master = {"user": "user{index}", "master": "root", "password": "x", "master_separator": "*"}
         scenario({"imap": IMAP, "smtp": SMTP, "ldap": ldap}, "imap", accounts=master)
+
+
+POSTING = "name: posting\nfrom: loadsim-5.5/light\npost: {per_day: 2}\n"
+NNTP = {"imap": IMAP, "smtp": SMTP, "nntp": {"host": "127.0.0.1"}}
+
+
+def test_an_nntp_section_survives_its_file() -> None:
+    stated = {"host": "::1", "tls": "implicit", "auth": False, "tls_verify": "insecure-none"}
+    found = scenario(NNTP | {"nntp": stated}, "imap", folders={"public": "example.board"}).server
+    assert isinstance(found, Server) and found.nntp is not None
+    assert (found.nntp.host, found.nntp.port, found.nntp.auth) == ("::1", 563, False)
+    again = scenario(server_document(found), "imap", folders={"public": "example.board"}).server
+    assert again == found
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, "folders.public: expected a newsgroup of server.nntp, such as example.board, found none"),
+        ({"folders": {"public": "Notice Board"}}, "such as example.board, found Notice Board"),
+        ({"folders": {"public": "a..b"}}, "such as example.board, found a..b"),
+        (
+            {
+                "folders": {"public": "a.b"},
+                "accounts": {"user": "u{index}", "master": "root", "password": "x", "master_separator": "*"},
+            },
+            "accounts: expected each user's password, for nntp, found a master's",
+        ),
+    ],
+)
+def test_a_news_server_needs_a_newsgroup_and_passwords(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        scenario(NNTP, "imap", **keys)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "server", "program"),
+    [
+        ("mapi", {"mapi": HTTP}, "outlook-like"),
+        ("jmap", {"jmap": IMAP}, "outlook-like"),
+        ("pop3", {"imap": IMAP, "smtp": SMTP, "pop3": IMAP}, "pop3"),
+    ],
+)
+def test_a_newsgroup_gives_each_driver_a_public_folder(protocol: str, server: dict[str, Any], program: str) -> None:
+    """Without it, the tasks there are refused before a run."""
+    Path("posting.yaml").write_text(POSTING, encoding="utf-8")
+    group = {"profile": "posting.yaml", "users": 2, "protocol": protocol, "program": program}
+    if protocol == "pop3":
+        Path("posting.yaml").write_text(POSTING.replace("loadsim-5.5/light", "pop3/keep"), encoding="utf-8")
+    keys = {"topology": [group], "folders": {"public": "example.board"}, "lists": {"count": 0}}
+    with pytest.raises(ConfigError, match=r"with public folders, such as imap|that supports POST"):
+        found = scenario(server, **keys)
+        check_drivers(found, services_of(found))
+    found = scenario(server | {"nntp": {"host": "127.0.0.1"}}, **keys)
+    check_drivers(found, services_of(found))
+    assert services_of(found).nntp == Endpoint("127.0.0.1", 119)
 
 
 def test_a_pop3_section_survives_its_file() -> None:

@@ -502,6 +502,19 @@ def test_an_address_book_changes_the_digest() -> None:
     assert digest(url="ldap://[::1]/ou=all,dc=example", **bound) == digest(url="ldap://127.0.0.1/ou=x", **bound)
 
 
+def test_a_newsgroup_changes_the_digest() -> None:
+    """Its commands are other load than a folder's; where it is does not matter."""
+
+    def digest(**nntp: str) -> str:
+        imap = {"host": "127.0.0.1", "port": 143, "tls": "none"}
+        server = {"imap": imap, "smtp": imap | {"port": 25}, **({"nntp": nntp} if nntp else {})}
+        given = [f"server={server}", "accounts.password=secret", "folders.public=example.board"]
+        return load_scenario("mixed", given).digest()
+
+    assert digest(host="127.0.0.1") != digest()
+    assert digest(host="::1", tls="implicit") == digest(host="127.0.0.1")
+
+
 def test_a_profiles_name_and_sources_keep_the_digest(tmp_path: Path) -> None:
     """A copy of a profile under another name makes the same load; a changed row does not."""
     (tmp_path / "copy.yaml").write_text("name: copy\nfrom: loadsim-5.5/light\n")
