@@ -211,7 +211,7 @@ _ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH b
 
 
 _ABOUT_PASSWORD = re.compile(
-    r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d AUTH$|401 |ERR (?:\[AUTH\] )?(?:AUTH|PASS)$"
+    r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d AUTH$|401 |ERR (?:\[AUTH\] )?(?:AUTH|PASS)$|48[12] AUTHINFO PASS$"
 )
 """Kinds of failure after a wrong password."""
 

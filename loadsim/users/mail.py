@@ -24,6 +24,8 @@ from loadsim.model.ports import (
     Driver,
     Flag,
     Header,
+    Mailbox,
+    PublicFolder,
     SearchKey,
 )
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
@@ -144,6 +146,10 @@ class UserMail:
         for header in headers:
             if header.tag and header.tag.run == INITIAL_RUN and header.tag.id in read:
                 yield header._replace(flags=frozenset([Flag.SEEN]))
+
+    def source(self, header: Header) -> Mailbox | PublicFolder:
+        """Return the place from which a listed message is fetched."""
+        return self.public if self.stored.place(header) == PUBLIC else self.mailbox
 
     def random_folder(self, stream: str, header: Header) -> str:
         """Return the folder for a message, a function of the message alone. Raises `ServerRefused` if there is none."""

@@ -6,7 +6,7 @@ from functools import partial
 
 from loadsim.errors import BareLineFeeds, MailMissing
 from loadsim.model.content.compose import least_bytes
-from loadsim.model.ports import Header, Mailbox, Part, PublicFolder, Structure
+from loadsim.model.ports import Header, Part, Structure
 from loadsim.users.mail import UserMail
 from loadsim.users.stored_mail import DECODED
 
@@ -14,32 +14,23 @@ HEAD_BYTES = 1024
 """Servers may overstate a text's size by this much: some count the message's header."""
 
 
-async def show_message(user: UserMail, header: Header, source: Mailbox | PublicFolder | None = None) -> Structure:
-    """Fetch a message's structure and text (None: from the mailbox).
-
-    If it is incomplete, record that and raise `MailMissing`.
-    """
-    source = source or user.mailbox
+async def show_message(user: UserMail, header: Header) -> Structure:
+    """Fetch a message's structure and text. If it is incomplete, record that and raise `MailMissing`."""
     with user.must_be_whole(header):
-        structure = await source.structure(header.ref)
+        structure = await user.source(header).structure(header.ref)
         text_bytes, file_bytes = least_bytes(header.tag)
         if structure.text is None or (file_bytes and not structure.attachments):
             raise MailMissing("message without its parts")
-        await show_part(user, header, structure.text, text_bytes, structure, source)
+        await show_part(user, header, structure.text, text_bytes, structure)
     return structure
 
 
 async def show_part(
-    user: UserMail,
-    header: Header,
-    part: Part,
-    least: int,
-    text_of: Structure | None = None,
-    source: Mailbox | PublicFolder | None = None,
+    user: UserMail, header: Header, part: Part, least: int, text_of: Structure | None = None
 ) -> bytes | bytearray:
     """Fetch a file, or a structure's text, of at least this size; record a smaller one, and raise `MailMissing`."""
     with user.must_be_whole(header):
-        data = await (source or user.mailbox).part(header.ref, part)
+        data = await user.source(header).part(header.ref, part)
         stated = 0 if least else (part.size_bytes - HEAD_BYTES) * DECODED
         wanted = max(least - len("\r\n"), stated)  # the last CRLF may be missing
         if len(data) < wanted or (part.size_bytes and not data):

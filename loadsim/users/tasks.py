@@ -400,7 +400,7 @@ async def browse_public(user: UserMail, index: int) -> None:
         header = own[user.workload.choose(user.number, "browse public.message", index, len(own))]
         user.stored.choose([header], PUBLIC)
         try:
-            await show_message(user, await user.public.with_tag(header), user.public)
+            await show_message(user, await user.public.with_tag(header))
         finally:
             user.stored.release(header)
     elif not shown and (user.posts or (user.stored.is_known and user.workload.start_state(OF_ALL_USERS)[PUBLIC])):

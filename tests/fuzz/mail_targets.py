@@ -12,7 +12,9 @@ from loadsim.protocols.imap.reading import has_tag_section, header_of, origin_of
 from loadsim.protocols.imap.responses import Condition, Fetched, Search, Tagged
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.ldap import messages as ldap
-from loadsim.protocols.line_based.wire import CHALLENGE, ERROR, OK, LineResponse, LineWire
+from loadsim.protocols.line_based.wire import CHALLENGE, ERROR, OK, LineDialect, LineResponse, LineWire
+from loadsim.protocols.nntp.log_on import DIALECT as NNTP
+from loadsim.protocols.nntp.overview import articles_in, marks_in
 from loadsim.protocols.pop3.log_on import DIALECT as POP3
 from loadsim.protocols.pop3.log_on import numbered_lines
 from loadsim.protocols.smtp.wire import SmtpWire
@@ -214,11 +216,11 @@ POP3_WORDS = (
 )
 
 
-def _pop3(data: bytes) -> None:
-    """Take one response with lines, whole and in pieces, and read it as a list."""
+def _lines(dialect: LineDialect, data: bytes) -> Iterator[LineResponse]:
+    """Take one response with lines, whole and in pieces."""
 
     def feed() -> Callable[[bytes], Iterable[LineResponse]]:
-        wire = LineWire(POP3)
+        wire = LineWire(dialect)
         wire.expect(1 << 16)
 
         def take(piece: bytes) -> Iterator[LineResponse]:
@@ -232,12 +234,38 @@ def _pop3(data: bytes) -> None:
     for response in whole_and_cut(feed, data):
         if not isinstance(response, TaskFailed):
             assert response.status in (OK, ERROR, CHALLENGE) and len(response.lines) < len(data)
-            with suppress(ProtocolError):
-                assert all(number > 0 and word for number, word in numbered_lines(response.lines, "UIDL").items())
+            yield response
+
+
+def _pop3(data: bytes) -> None:
+    """Read a response as a list."""
+    for response in _lines(POP3, data):
+        with suppress(ProtocolError):
+            assert all(number > 0 and word for number, word in numbered_lines(response.lines, "UIDL").items())
+
+
+NNTP_RESPONSES = (
+    b"200 ready\r\n",
+    b"480 log on\r\n",
+    b"211 3 1 9 a.b\r\n",
+    b"224 overview\r\n1\tsubject\ta <b@c>\tdate\t<1@c>\t\t100\t3\r\n9\t\xc3\xbc\t\td\t<2@c>\t\t\t\txref\r\n.\r\n",
+)
+NNTP_WORDS = (b".\r\n", b"\r\n.\r\n", b"\t", b"\r", b"340 ", b"224", b"0", b"99999999999999999", b"<a@b>", b"\xff")
+
+
+def _nntp(data: bytes) -> None:
+    """Read a response as a newsgroup's numbers, and as an overview."""
+    for response in _lines(NNTP, data):
+        with suppress(ProtocolError):
+            assert max(marks_in(response.text)) < 10**16
+        with suppress(ProtocolError):
+            numbers = [header.ref.number for header in articles_in(response.lines, 1, 9)]  # type: ignore[attr-defined]
+            assert numbers == sorted({*numbers} & {*range(1, 10)})
 
 
 TARGETS = (
     Target("pop3", mutated(POP3_RESPONSES, POP3_WORDS), _pop3, (ProtocolError,)),
+    Target("nntp", mutated(NNTP_RESPONSES, NNTP_WORDS), _nntp, (ProtocolError,)),
     Target("ldap", mutated(LDAP_RESPONSES, LDAP_WORDS), _ldap, (ProtocolError,)),
     Target("imap-wire", mutated(LINES + FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
     Target("imap-fetch", mutated(FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),

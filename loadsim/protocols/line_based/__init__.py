@@ -1,1 +1,1 @@
-"""What POP3 and NNTP share: commands of a line, whose responses are a line, or end with a dot on a line of its own."""
+"""The form that POP3 and NNTP share: commands of one line; responses are a line, or end with a dot on its own line."""

@@ -12,7 +12,9 @@ from loadsim.protocols.imap.reading import text_of
 from loadsim.protocols.imap.requests import addresses_of
 
 _GROUP = re.compile(rb"211 ([0-9]{1,16}) ([0-9]{1,16}) ([0-9]{1,16})(?: .*)?")
-_NUMBER = re.compile(rb"[1-9][0-9]{0,15}")
+_NUMBER = re.compile(rb"[0-9]{1,16}")
+"""With leading zeros or without (RFC 3977 section 6)."""
+
 _MESSAGE_ID = re.compile(r"<[!-=?-~]{1,248}>")
 """At most 250 bytes without a space (RFC 3977 section 3.6)."""
 
