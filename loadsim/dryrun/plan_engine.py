@@ -83,10 +83,11 @@ class PlannedDirectory:
     def __init__(self, _: Account, observer: Observer) -> None:
         self._observer = observer
 
-    async def resolve(self, addresses: Sequence[str]) -> None:
+    async def resolve(self, addresses: Sequence[str]) -> Sequence[str]:
         for _ in addresses:
             for _ in ("as typed", "whole"):
                 self._observer.command("LDAP SEARCH", self._observer.now(), "ok", 0, 0)
+        return ()
 
     async def close(self) -> None:
         pass

@@ -308,10 +308,10 @@ class Calendar(Protocol):
 class UserDirectory(Protocol):
     """One user's address book."""
 
-    async def resolve(self, addresses: Sequence[str]) -> None:
+    async def resolve(self, addresses: Sequence[str]) -> Sequence[str]:
         """Look up addresses as a mail program does: first what a user has typed so far, then the whole address.
 
-        Raises `ServerRefused` for the first that has no entry. A failure leaves the mailbox's session alone.
+        Return those without an entry. A failure leaves the mailbox's session alone.
         """
 
     async def close(self) -> None:

@@ -65,14 +65,16 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
 
 async def _check_directory(book: UserDirectory, account: Account) -> None:
     try:
-        await book.resolve([account.address])
+        found = "none" if await book.resolve([account.address]) else ""
     except TaskFailed as failure:
-        raise ConfigError(
-            f"server.ldap: expected an entry with mail {account.address}, found: {failure};"
-            " are server.ldap.url, its base and bind_dn right?"
-        ) from None
+        found = str(failure)
     finally:
         await book.close()
+    if found:
+        raise ConfigError(
+            f"server.ldap: expected an entry with mail {account.address}, found: {found};"
+            " are server.ldap.url, its base and bind_dn right?"
+        )
 
 
 async def check_outside(workload: Workload, services: Services) -> None:

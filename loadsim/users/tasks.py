@@ -47,6 +47,9 @@ from loadsim.users.showing import show_message, show_part
 AFTER_READING = "after reading"
 """The occasion on which users decide about new mail; browsed mail has its own occasions."""
 
+NO_ENTRY = "unknown recipient SEARCH"
+"""The failure's kind if a user has no entry in the address book."""
+
 SCREENFUL = 50
 """The number of headers on one screen of a message list."""
 
@@ -258,8 +261,11 @@ def _compose(
 
 
 async def resolve(user: UserMail, addresses: Sequence[str]) -> None:
+    """Look up recipients. Raises `ServerRefused` if a user has no entry; an address book may lack lists."""
     assert user.directory is not None
-    await user.directory.resolve(addresses)
+    unknown = await user.directory.resolve(addresses)
+    if any(user.individuals(unknown)):
+        raise ServerRefused(NO_ENTRY, unknown[0])
 
 
 async def submit(user: UserMail, outgoing: Outgoing) -> Outgoing:

@@ -17,10 +17,12 @@ from virtual_runs import quiet
 
 from loadsim.errors import TaskFailed
 from loadsim.model.ports import Account, Endpoint
-from loadsim.protocols.ldap.directory import SUGGESTIONS, UNKNOWN, LdapDirectories, LdapDirectory
+from loadsim.model.records import OUTCOMES
+from loadsim.protocols.ldap.directory import SUGGESTIONS, LdapDirectories, LdapDirectory
 from loadsim.runs.local import run_locally
 from loadsim.scenario.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
+from loadsim.users.tasks import NO_ENTRY
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -76,7 +78,6 @@ async def test_users_search_as_they_type_then_for_the_whole_address(book: Addres
 @pytest.mark.parametrize(
     ("keys", "kind"),
     [
-        ({}, UNKNOWN),
         ({"path": "ou=nowhere,dc=example,dc=test"}, "32 SEARCH"),
         ({"path": "not a name"}, "34 SEARCH"),
         ({"bind_dn": f"uid=wrong-{{user}},{BASE}"}, "49 BIND"),
@@ -94,7 +95,7 @@ async def test_a_name_with_special_characters_is_one_name(tmp_path: Path, ear: E
     entry = replace(account, login="o\\=x\\+\\,y")
     with short_directory() as directory, slapd(directory, [entry]) as server:
         book = directory_of(server, ear, account, bind_dn=BIND_DN)
-        await book.resolve([account.address])
+        assert await book.resolve(["nobody@example.test", account.address]) == ["nobody@example.test"]
         await book.close()
 
 
@@ -108,23 +109,44 @@ async def test_a_connection_that_has_ended_is_made_again(ear: Ear) -> None:
     assert [name for name, *_ in ear.commands].count("LDAP CONNECT") == 2
 
 
+def run_with_book(
+    start: StartEmbedded, place: Path, profile: dict[str, Any], lacking: int = 0, **changes: Any
+) -> tuple[Path, list[Account], list[str]]:
+    """Run three users, with a book that lacks the last of them; return the run, the users, and all searches."""
+    (place / "users.yaml").write_text(json.dumps({"name": "users", **profile}))
+    fixed = {"topology": [{"profile": str(place / "users.yaml"), "users": 3}], "lists": {"count": 0}} | changes
+    accounts, lists = population_of(load_scenario(str(written(place / "small.yaml", **fixed))))
+    keys = on(start(accounts, lists).services)
+    with short_directory() as directory, slapd(directory, accounts[: len(accounts) - lacking]) as book:
+        keys["server"]["ldap"] = {"url": book.url} | ({} if lacking else {"bind_dn": BIND_DN})
+        scenario = load_scenario(str(written(place / "on.yaml", **fixed, **keys)))
+        run_locally(scenario, place / "out")
+        return place / "out", list(accounts), book.searches()
+
+
 def test_a_run_looks_up_the_recipients_of_new_and_forwarded_mail(
     embedded_server: StartEmbedded, tmp_path: Path
 ) -> None:
     """slapd's own count of searches is the log's: two for each recipient, and two before the run."""
     profile = quiet(new_mail={"per_day": 30}, process_inbox={"per_day": 10}, after_reading={"forward": "30%"})
-    (tmp_path / "users.yaml").write_text(json.dumps({"name": "users", **profile}))
-    fixed = {"topology": [{"profile": str(tmp_path / "users.yaml"), "users": 3}], "lists": {"count": 0}}
-    accounts, lists = population_of(load_scenario(str(written(tmp_path / "small.yaml", **fixed))))
-    keys = on(embedded_server(accounts, lists).services)
-    with short_directory() as directory, slapd(directory, accounts) as book:
-        keys["server"]["ldap"] = {"url": book.url, "bind_dn": BIND_DN}
-        scenario = load_scenario(str(written(tmp_path / "on.yaml", **fixed, **keys)))
-        run_locally(scenario, tmp_path / "out")
-        searches = book.searches()
-    tasks = json.loads((tmp_path / "out" / "score.json").read_text())["load"]["tasks"]
+    out, _, searches = run_with_book(embedded_server, tmp_path, profile)
+    tasks = json.loads((out / "score.json").read_text())["load"]["tasks"]
     assert tasks["RESOLVE"]["planned"] == tasks["SEND"]["planned"] + tasks["FORWARD"]["planned"] > 10
     assert tasks["RESOLVE"]["made"] == pytest.approx(tasks["RESOLVE"]["planned"], abs=5)
-    log = read_logs([tmp_path / "out"])
+    log = read_logs([out])
     sent = [log.strings[command] for command in log.commands["command"]]
     assert len(searches) - 2 == sent.count("LDAP SEARCH") >= 2 * tasks["RESOLVE"]["made"]
+
+
+def test_a_user_needs_an_entry_and_a_list_does_not(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+    """Only the look-ups of the user whom the book lacks fail, as slapd's log has them."""
+    profile = quiet(new_mail={"per_day": 30, "list_chance": "40%"})
+    lists = {"count": 1, "size": {"min": 2, "average": 2, "max": 2}}
+    out, accounts, searches = run_with_book(embedded_server, tmp_path, profile, 1, lists=lists)
+    log = read_logs([out])
+    tasks = log.tasks[log.tasks["task"] == log.strings.index("RESOLVE")]
+    failed = tasks[tasks["outcome"] == OUTCOMES.index("refused")]
+    assert {log.strings[kind] for kind in failed["error"]} == {NO_ENTRY}
+    assert 0 < len(failed) == searches.count(f"(mail={accounts[-1].address})")
+    assert any(search.startswith("(mail=list-") for search in searches)
+    assert set(tasks["outcome"].tolist()) == {OUTCOMES.index("ok"), OUTCOMES.index("refused")}

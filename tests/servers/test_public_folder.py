@@ -4,15 +4,14 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from mailservers import StartDovecotPostfix, logged_on, short_directory
 from other_servers.cyrus import start_cyrus
-from small_runs import loadsim, on, population_of, written
+from public_folders import FOLDER, USERS, given, posts, scenario_on
+from small_runs import loadsim, on, population_of
 
-from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import Account
 from loadsim.model.records import EVENTS
 from loadsim.scenario.scenario import load_scenario
@@ -22,10 +21,6 @@ from loadsim.timinglog.merge import read_logs
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
 
-USERS = 4
-FOLDER = "Public/Notice Board"
-SMALL = {"inbox": 2, "deleted_items": 0, "folders": 2, "messages_per_folder": 2}
-
 
 def with_acl() -> str:
     """Settings by which Dovecot offers ACL, and takes each folder's rights from its file `dovecot-acl`."""
@@ -34,35 +29,6 @@ def with_acl() -> str:
         plugins = "mail_plugins {\n  acl = yes\n}\nprotocol imap {\n  mail_plugins {\n    imap_acl = yes\n  }\n}\n"
         return f"{plugins}acl_driver = vfile\n"
     return "mail_plugins = acl\nprotocol imap {\n  mail_plugins = acl imap_acl\n}\nplugin {\n  acl = vfile\n}\n"
-
-
-def given(place: Path, **changes: Any) -> Path:
-    """A scenario whose users post and browse often."""
-    profile = {"from": "loadsim-5.5/medium", "name": "posting", "start_state": SMALL}
-    profile |= {"post": {"per_day": 8}, "browse_public": {"per_day": 12}}
-    (place / "posting.yaml").write_text(yaml.safe_dump(profile), encoding="utf-8")
-    keys = {
-        "topology": [{"profile": str(place / "posting.yaml"), "users": USERS}],
-        "folders": {"public": "Notice Board"},
-        "mailbox": {"public": 3},
-    } | changes
-    return written(place / "public.yaml", **keys)
-
-
-def scenario_on(
-    start: StartDovecotPostfix, place: Path, extra: str = "", **changes: Any
-) -> tuple[Path, DovecotPostfix]:
-    """The scenario, and its server."""
-    population = population_of(load_scenario(str(given(place, **changes))))
-    server = start(*population, extra=extra, public_folder="Notice Board")
-    return given(place, **changes, **on(server.services)), server
-
-
-def posts(server: DovecotPostfix, user: str = "user00001") -> Counter[str]:
-    """The ids of loadsim's messages in the folder, as doveadm reads them."""
-    told = server.doveadm("-f", "tab", "fetch", "-u", user, "hdr.x-loadsim", "mailbox", FOLDER)
-    tags = (MessageTag.parse(line) for line in told.splitlines()[1:])
-    return Counter(tag.id for tag in tags if tag is not None)
 
 
 def test_posts_are_where_the_log_says(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:

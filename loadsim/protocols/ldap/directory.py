@@ -30,9 +30,6 @@ SUGGESTIONS = 10
 _SPECIAL = re.compile(r'[ "#+,;<=>\\]')
 """The characters of a name that RFC 4514 section 2.4 escapes, or that it allows to be."""
 
-UNKNOWN = "unknown recipient SEARCH"
-"""The failure's kind if an address has no entry."""
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class LdapDirectory:
@@ -45,15 +42,16 @@ class LdapDirectory:
     tls_context: ssl.SSLContext | None
     _connection: LdapConnection | None = field(default=None, init=False)
 
-    async def resolve(self, addresses: Sequence[str]) -> None:
+    async def resolve(self, addresses: Sequence[str]) -> Sequence[str]:
         connection = self._connection
         if connection is None or connection.failure is not None:
             connection = self._connection = await self._open()
+        unknown = []
         for address in addresses:
             await connection.search(messages.begins(address[:TYPED]), SUGGESTIONS)
-            found = await connection.search(messages.has(address), 2)
-            if address.lower() not in found:
-                raise ServerRefused(UNKNOWN, address)
+            if address.lower() not in await connection.search(messages.has(address), 2):
+                unknown.append(address)
+        return unknown
 
     async def close(self) -> None:
         if self._connection is not None:
