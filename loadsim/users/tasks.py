@@ -1,7 +1,7 @@
 """Users' tasks, in terms of mail; none of them measures anything or sees a clock.
 
 A task's time covers `fetch` and `act`, which talk to the server. Between the two, `compose` makes the message: this is
-the generator's work, and does not count in any task's time. docs/reference/tasks.md has each task's commands.
+the generator's work, and does not count in any task's time. docs/reference/protocols.md has each task's requests.
 """
 
 from __future__ import annotations
