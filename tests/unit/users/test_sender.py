@@ -95,7 +95,7 @@ def test_other_recipients_are_blind_copies(tmp_path: Path) -> None:
     """Replies to all go to one person only; otherwise, mail would multiply."""
     crowd = OUTSIDE | {"new_mail": {"per_day": 10, "recipients": 8}}
     repliers = quiet(process_inbox={"per_day": 60}, after_reading={"reply_all": "100%"})
-    lived = live(scenario_of(tmp_path, (repliers, 12), (crowd, 2)), tmp_path)
+    lived = live(scenario_of(tmp_path, (repliers, 12), (crowd, 2), day="60s"), tmp_path)
     reached = recipients(lived)
     first = [users for message, users in reached.items() if message.startswith("n")]
     assert len(first) > 10
