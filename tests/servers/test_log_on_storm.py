@@ -20,11 +20,11 @@ from loadsim.timinglog.merge import read_logs
 
 pytestmark = pytest.mark.slow
 
-USERS = 12
-AT_S = 10
+USERS = 8
+AT_S = 6
 STORM: dict[str, Any] = {
     "topology": [{"profile": "loadsim-5.5/medium", "users": USERS}],
-    "run": {"day_length": "40s", "ramp_up": "1s", "warm_up": "4s", "window": "36s"},
+    "run": {"day_length": "24s", "ramp_up": "1s", "warm_up": "2s", "window": "22s"},
 }
 LOGGED_IN = re.compile(r"^(\d+) imap-login: Info: (?:Login|Logged in): user=<([^>]+)>", re.MULTILINE)
 
@@ -126,8 +126,8 @@ def test_a_command_that_hangs_is_ended_with_the_load(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     hangs = tmp_path / "hangs.sh"
     hangs.write_text(f"sleep 3600 & echo $! > {pid}; wait\n")
-    run = {"day_length": "12s", "ramp_up": "1s", "warm_up": "2s", "window": "10s", "audit": False}
-    run |= {"outage": {"at": "8s", "command": f"/bin/sh {hangs}"}}
+    run = {"day_length": "9s", "ramp_up": "1s", "warm_up": "2s", "window": "7s", "audit": False}
+    run |= {"outage": {"at": "6s", "command": f"/bin/sh {hangs}"}}
     score, status = stormy(tmp_path, {}, run=run)
     assert status == 3
     (fault,) = (each["code"] for each in score["findings"] if each["cause"] == "fault")
