@@ -16,6 +16,7 @@ from typing import Any
 
 import keeper
 import pytest
+from calendar_servers import calendar_server
 from example_plugins import example_package
 from hypothesis import HealthCheck, settings
 from mailservers import dovecot_postfix, embedded_mapi_server, embedded_server, jmap_peer_server, server_directory
@@ -27,6 +28,7 @@ from loadsim.errors import ConfigError
 from loadsim.servers.dovecot_postfix import check_machine
 
 __all__ = [
+    "calendar_server",
     "dovecot_postfix",
     "embedded_mapi_server",
     "embedded_server",
