@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from urllib.parse import quote, urljoin, urlsplit
+from functools import partial
+from urllib.parse import quote
 
 from loadsim.errors import ServerRefused
-from loadsim.model.host_port import bracketed, is_loopback
 from loadsim.model.ports import Endpoint
+from loadsim.protocols.http import targets
 from loadsim.protocols.jmap.values import malformed, parse
 
 CORE = "urn:ietf:params:jmap:core"
@@ -17,8 +17,8 @@ SUBMISSION = "urn:ietf:params:jmap:submission"
 
 WELL_KNOWN = "/.well-known/jmap"
 
-_TARGET = re.compile(r"/[!-~]*")
-_LONGEST_TARGET = 2000
+target = partial(targets.target, service="jmap")
+"""Takes a URL, the endpoint, and the target to which the URL is relative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +65,6 @@ def read_resource(body: bytes, endpoint: Endpoint, at: str) -> SessionResource:
         ),
         submits=SUBMISSION in capabilities,
     )
-
-
-def target(url: str, endpoint: Endpoint, at: str) -> str:
-    """Return the request target of a URL, relative to the target `at` (RFC 3986 section 5).
-
-    Raises `ServerRefused` for another server: only the scenario says where load goes.
-    """
-    scheme = "http" if endpoint.tls == "none" else "https"
-    base = f"{scheme}://{bracketed(endpoint.host)}:{endpoint.port}"
-    try:
-        parts = urlsplit(urljoin(base + at, url))
-        host, port = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
-    except ValueError:
-        raise malformed("a URL in the session resource") from None
-    same_host = host == endpoint.host.lower() or (is_loopback(host) and is_loopback(endpoint.host))
-    if parts.scheme != scheme or port != endpoint.port or not same_host:
-        where = f"{parts.scheme}://{bracketed(host)}:{port}"[:100]
-        raise ServerRefused("URL of another server", f"expected {base}, as in server.jmap, found {where}")
-    found = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    if not _TARGET.fullmatch(found) or len(found) > _LONGEST_TARGET:
-        raise malformed(f"a URL of at most {_LONGEST_TARGET} visible ASCII characters in the session resource")
-    return found
 
 
 def expanded(template: str, **values: str) -> str:

@@ -14,6 +14,7 @@ from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
 from loadsim.protocols.http.channel import HttpDialect
 from loadsim.protocols.http.responses import Response
 from loadsim.protocols.http.session import HttpSession, settle
+from loadsim.protocols.http.targets import MOSTREDIRECTS, REDIRECTS
 from loadsim.protocols.jmap.calls import Answers, Call, read_answers, request_body
 from loadsim.protocols.jmap.events import EventParser, email_state
 from loadsim.protocols.jmap.problem import problem_of
@@ -24,8 +25,6 @@ from loadsim.protocols.jmap.values import malformed, parse
 LARGEST_JSON_BYTES = 1 << 23
 LARGEST_BLOB_BYTES = 1 << 26
 """The largest responses. 256 headers have 200 KB of JSON; blobs are whole messages and their files."""
-
-MOST_REDIRECTS = 5
 
 PING_S = 60
 """The interval of pings asked of the server: a stream that is silent for longer is lost."""
@@ -38,8 +37,6 @@ EVENTS = "text/event-stream"
 ANY = "*/*"
 VERSION = "; jmapVersion=rfc-8621"
 """A parameter of Accept: James 3.8 otherwise answers by the draft that preceded the RFCs, unless configured."""
-
-_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 async def _nothing(state: str | None, at_ns: int | None) -> None:
@@ -84,12 +81,12 @@ class JmapSession(HttpSession[SessionResource]):
 
     async def _fetch_resource(self) -> SessionResource:
         at = WELL_KNOWN
-        for _ in range(MOST_REDIRECTS):
+        for _ in range(MOSTREDIRECTS):
             response = await self._send("session", "GET", at)
-            if response.status not in _REDIRECTS:
+            if response.status not in REDIRECTS:
                 return read_resource(response.body, self.endpoint, at)
             at = target(response.fields.get("location", ""), self.endpoint, at)
-        raise ServerRefused("too many redirects session", f"expected at most {MOST_REDIRECTS}")
+        raise ServerRefused("too many redirects session", f"expected at most {MOSTREDIRECTS}")
 
     # --- requests ---
 
@@ -130,7 +127,7 @@ class JmapSession(HttpSession[SessionResource]):
         is_json, is_session = name != "download", name == "session"
 
         def read(response: Response) -> Response:
-            if response.status in (200, 201) or (is_session and response.status in _REDIRECTS):
+            if response.status in (200, 201) or (is_session and response.status in REDIRECTS):
                 if is_json and response.status == 200 and not response.fields.get("content-type", "").startswith(JSON):
                     raise ProtocolError("JMAP response", f"expected {JSON}, found another type")
                 return response
