@@ -1,9 +1,10 @@
-"""Start a mail server that nightly tests know, with the accounts and lists of a scenario, until Ctrl-C.
+"""Start a mail server, or one of calendars, that tests know, with the accounts and lists of a scenario, until Ctrl-C.
 
     .venv/bin/python tests/lab.py cyrus SCENARIO --imap-port 10143 --smtp-port 10025
 
-Kinds are cyrus, courier, james and greenmail; cyrus and james serve JMAP on `--jmap-port`, too. `make nightly-servers`
-fetches their programs. `inn` has only the newsgroup that `folders.public` names, on `--nntp-port`.
+Kinds are cyrus, courier, james, greenmail and inn, whose programs `make nightly-servers` fetches, and radicale and
+xandikos, which serve calendars. cyrus and james serve JMAP on `--jmap-port`, and cyrus CalDAV on `--caldav-port`, too. inn
+has only the newsgroup that `folders.public` names.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from other_servers.calendars import start_radicale, start_xandikos
 from other_servers.courier import start_courier
 from other_servers.cyrus import start_cyrus
 from other_servers.greenmail import start_greenmail
@@ -24,13 +26,12 @@ from loadsim.servers.private import PrivateServer
 
 
 def kind(name: str, start: Callable[..., Any], *options: str) -> ServerKind:
-    """A server whose start takes the ports, and these settings."""
+    """A server whose start takes these settings; those with ports are options of the command."""
 
     def begin(args: argparse.Namespace, *given: Any) -> Any:
-        own = {each: getattr(args, each) for each in options}
-        return start(*given, imap_port=args.imap_port, smtp_port=args.smtp_port, **own)
+        return start(*given, **{each: getattr(args, each) for each in options})
 
-    added = (add_private_ports, add_jmap_port) if "jmap_port" in options else (add_private_ports,)
+    added = [PORTS[each] for each in options if each in PORTS]
     return ServerKind(name, f"run a private {name.capitalize()}", added, begin)
 
 
@@ -38,22 +39,25 @@ def start_news(args: argparse.Namespace, accounts: Any, lists: Any, directory: P
     return start_inn(directory, args.public_folder or "example.board", nntp_port=args.nntp_port)
 
 
-def add_nntp_port(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nntp-port", type=int, metavar="PORT", help="port of NNTP; default: a free one")
+def port_of(service: str) -> Callable[[argparse.ArgumentParser], None]:
+    def add(parser: argparse.ArgumentParser) -> None:
+        told = f"serve {service} on this port; default: a free one, or not at all on a mail server"
+        parser.add_argument(f"--{service.lower()}-port", type=int, metavar="PORT", help=told)
+
+    return add
 
 
-def add_jmap_port(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--jmap-port", type=int, metavar="PORT", help="serve JMAP on this port, too; default: not at all"
-    )
-
+PORTS = {"imap_port": add_private_ports, "jmap_port": port_of("JMAP"), "caldav_port": port_of("CalDAV")}
+MAIL = ("imap_port", "smtp_port")
 
 KINDS = (
-    kind("cyrus", start_cyrus, "further", "jmap_port"),
-    kind("courier", start_courier, "further"),
-    kind("james", start_james, "jmap_port"),
-    kind("greenmail", start_greenmail),
-    ServerKind("inn", "run a private INN", (add_nntp_port,), start_news),
+    kind("cyrus", start_cyrus, *MAIL, "further", "jmap_port", "caldav_port"),
+    kind("courier", start_courier, *MAIL, "further"),
+    kind("james", start_james, *MAIL, "jmap_port"),
+    kind("greenmail", start_greenmail, *MAIL),
+    kind("radicale", start_radicale, "caldav_port"),
+    kind("xandikos", start_xandikos, "caldav_port"),
+    ServerKind("inn", "run a private INN", (port_of("NNTP"),), start_news),
 )
 
 

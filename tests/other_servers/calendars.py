@@ -1,12 +1,12 @@
 """A private Radicale and a private xandikos: CalDAV servers from the package index, with the accounts of a scenario.
 
-Each is one process, which keeps its calendars in files below a directory. Neither receives mail.
+Each is one process, which keeps its calendars in files below a directory. They receive no mail, and need no lists.
 """
 
 import base64
 import hashlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,12 +26,14 @@ class CalendarServer(PrivateServer):
         self.endpoint = endpoint
 
 
-def start_radicale(accounts: Iterable[Account], directory: Path, caldav_port: int | None = None) -> CalendarServer:
+def start_radicale(
+    accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path, *, caldav_port: int | None = None
+) -> CalendarServer:
     """Start Radicale without TLS, and wait until it answers; without a port, a free one is chosen.
 
     By default, it serves eight connections at a time, and idle ones count. Here it serves two hundred.
     """
-    population, _ = check_population(accounts, {})
+    population, _ = check_population(accounts, lists)
     users = write_table(directory / "users", "".join(f"{each.login}:{each.password}\n" for each in population), SECRET)
     options = ("--config", "", "--storage-filesystem-folder", str(directory / "calendars"))
     options += ("--server-max-connections", "200", "--auth-type", "htpasswd", "--auth-htpasswd-filename", str(users))
@@ -44,18 +46,20 @@ def start_radicale(accounts: Iterable[Account], directory: Path, caldav_port: in
     return on_free_ports(LOOPBACK, caldav_port, caldav_port, lambda port, _: start(port))
 
 
-def start_xandikos(accounts: Iterable[Account], directory: Path, caldav_port: int | None = None) -> CalendarServer:
+def start_xandikos(
+    accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path, *, caldav_port: int | None = None
+) -> CalendarServer:
     """Start xandikos with TLS, without which it checks no passwords, and wait until it answers.
 
     Its own certificate would not be valid for an address, so it gets one.
     """
-    population, _ = check_population(accounts, {})
+    population, _ = check_population(accounts, lists)
     lines = (f"{each.login}:{{SHA}}{_sha1(each.password)}\n" for each in population)
     users = write_table(directory / "users", "".join(lines), SECRET)
     keys, state = Layout(directory), directory / "state"
-    keys.tls.mkdir(parents=True)
+    keys.tls.mkdir(parents=True, exist_ok=True)
     make_certificates(keys, LOOPBACK)
-    (state / "certs").mkdir(parents=True)
+    (state / "certs").mkdir(parents=True, exist_ok=True)
     for name, own in (("server.pem", "selfsigned.crt"), ("server.key", "selfsigned.key")):
         (keys.tls / name).rename(state / "certs" / own)
     options = ("--directory", str(directory / "calendars"), "--state-dir", str(state), "--no-detect-systemd")

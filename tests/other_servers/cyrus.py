@@ -1,4 +1,4 @@
-"""A private Cyrus (IMAP, LMTP, JMAP) behind a private Postfix (SMTP), from Debian's packages.
+"""A private Cyrus (IMAP, LMTP, JMAP, CalDAV) behind a private Postfix (SMTP), from Debian's packages.
 
 Its programs are unpacked in a directory (see `mounts`). Configuration, mailboxes, queue and sockets are in a directory
 of its own. Written for Cyrus 3.6 to 3.12 (Debian 12 to sid).
@@ -72,15 +72,16 @@ def start_cyrus(
     smtp_port: int | None = None,
     further: int = 0,
     jmap_port: int | None = None,
+    caldav_port: int | None = None,
     public_folder: str | None = None,
 ) -> PrivateServer:
     """Start Cyrus and Postfix for these accounts and lists (address -> member addresses), and wait until both answer.
 
     A login is the local part of its address, without dots. `directory` is created if missing; mailboxes from an earlier
-    start are kept. Free ports are chosen for those of IMAP and SMTP that are not given; JMAP without a port is off.
-    Beyond one each, the users may have `further` connections to mailboxes. In a
-    `public_folder`, all may post and expunge. Raises `ConfigError` if packages are missing, the user is not root, the
-    directory cannot be used, or a server does not start.
+    start are kept. Free ports are chosen for those of IMAP and SMTP that are not given; JMAP and CalDAV without a port
+    are off. Beyond one each, the users may have `further` connections to mailboxes. In a `public_folder`, all may post
+    and expunge. Raises `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a
+    server does not start.
     """
     check_programs("cyrus", {"postfix": postfix.PROGRAM})
     population, lists = check_population(accounts, lists)
@@ -92,9 +93,11 @@ def start_cyrus(
     sasl = write_sasl(front, population, view)
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
-        jmap = "" if jmap_port is None else JMAP.format(smtp=f"{LOOPBACK}:{smtp_port}")
-        write_table(layout.imapd_conf, imapd_conf(layout) + jmap, PUBLIC)
-        write_table(layout.cyrus_conf, cyrus_conf(layout, imap_port, jmap_port, len(population) + further), PUBLIC)
+        web = {name: port for name, port in (("jmap", jmap_port), ("caldav", caldav_port)) if port is not None}
+        domains = " ".join(sorted({account.domain for account in population}))
+        http = HTTP.format(smtp=f"{LOOPBACK}:{smtp_port}", domains=domains) if web else ""
+        write_table(layout.imapd_conf, imapd_conf(layout) + http, PUBLIC)
+        write_table(layout.cyrus_conf, cyrus_conf(layout, imap_port, web, len(population) + further), PUBLIC)
         front.configure(population, lists, LOOPBACK, smtp_port, lmtp_socket=layout.lmtp_socket, sasl=sasl)
         # An error in imapd.conf ends this with a message, unlike the master.
         description = describe(layout, front, view)
@@ -192,22 +195,26 @@ sasl_auto_transition: no
 """
 
 
-JMAP = """
+HTTP = """
 httpmodules: caldav jmap
+calendar_user_address_set: {domains}
 conversations: yes
 conversations_db: twoskip
 smtp_backend: host
 smtp_host: {smtp}
 """
+"""Cyrus delivers no invitations to addresses whose domains are not in `calendar_user_address_set`."""
 
 
-def cyrus_conf(layout: Layout, imap_port: int, jmap_port: int | None, sessions: int) -> str:
-    """Return cyrus.conf: IMAP, LMTP for Postfix, and idled, without which idling sessions look only each minute.
+def cyrus_conf(layout: Layout, imap_port: int, web: Mapping[str, int], sessions: int) -> str:
+    """Return cyrus.conf: IMAP, HTTP on the ports of `web`, LMTP for Postfix, and idled.
 
-    The limit counts twice the `sessions`: a lost session and the one that replaces it overlap.
+    Without idled, idling sessions look only each minute. The limit counts twice the `sessions`: a lost session and the
+    one that replaces it overlap.
     """
     conf, most = f"-C {layout.imapd_conf}", 2 * sessions + 100
-    jmap = f'http cmd="{BIN}/httpd {conf}" listen="{LOOPBACK}:{jmap_port}" proto="tcp4" prefork=0 maxchild={most}'
+    limits = f'proto="tcp4" prefork=0 maxchild={most}'
+    http = "\n".join(f'  {name} cmd="{BIN}/httpd {conf}" listen="{LOOPBACK}:{web[name]}" {limits}' for name in web)
     return f"""\
 START {{
   recover cmd="{BIN}/ctl_cyrusdb {conf} -r"
@@ -216,8 +223,8 @@ DAEMON {{
   idled cmd="{BIN}/idled {conf} -d"
 }}
 SERVICES {{
-  imap cmd="{BIN}/imapd {conf} -U 30" listen="{LOOPBACK}:{imap_port}" proto="tcp4" prefork=0 maxchild={most}
-  {"" if jmap_port is None else jmap}
+  imap cmd="{BIN}/imapd {conf} -U 30" listen="{LOOPBACK}:{imap_port}" {limits}
+{http}
   lmtpunix cmd="{BIN}/lmtpd {conf}" listen="{layout.lmtp_socket}" prefork=0 maxchild={2 * LMTP_CONCURRENCY}
 }}
 EVENTS {{

@@ -44,7 +44,7 @@ def calendar_server() -> Iterator[StartCalendarServer]:
 
         def start(name: str, accounts: Sequence[Account]) -> CalendarServer:
             directory = stack.enter_context(short_directory())
-            return stack.enter_context(STARTS[name](accounts, directory))
+            return stack.enter_context(STARTS[name](accounts, {}, directory))
 
         yield start
 

@@ -14,7 +14,7 @@ from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
 from loadsim.protocols.http.channel import HttpDialect
 from loadsim.protocols.http.responses import Response
 from loadsim.protocols.http.session import HttpSession, settle
-from loadsim.protocols.http.targets import MOSTREDIRECTS, REDIRECTS
+from loadsim.protocols.http.targets import MOST_REDIRECTS, REDIRECTS
 from loadsim.protocols.jmap.calls import Answers, Call, read_answers, request_body
 from loadsim.protocols.jmap.events import EventParser, email_state
 from loadsim.protocols.jmap.problem import problem_of
@@ -81,12 +81,12 @@ class JmapSession(HttpSession[SessionResource]):
 
     async def _fetch_resource(self) -> SessionResource:
         at = WELL_KNOWN
-        for _ in range(MOSTREDIRECTS):
+        for _ in range(MOST_REDIRECTS):
             response = await self._send("session", "GET", at)
             if response.status not in REDIRECTS:
                 return read_resource(response.body, self.endpoint, at)
             at = target(response.fields.get("location", ""), self.endpoint, at)
-        raise ServerRefused("too many redirects session", f"expected at most {MOSTREDIRECTS}")
+        raise ServerRefused("too many redirects session", f"expected at most {MOST_REDIRECTS}")
 
     # --- requests ---
 
