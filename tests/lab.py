@@ -3,8 +3,8 @@
     .venv/bin/python tests/lab.py cyrus SCENARIO --imap-port 10143 --smtp-port 10025
 
 Kinds are cyrus, courier, james, greenmail and inn, whose programs `make nightly-servers` fetches, and radicale and
-xandikos, which serve calendars. cyrus and james serve JMAP on `--jmap-port`, and cyrus CalDAV on `--caldav-port`, too. inn
-has only the newsgroup that `folders.public` names.
+xandikos, which serve calendars. cyrus and james serve JMAP on `--jmap-port`, and cyrus CalDAV on `--caldav-port`, too.
+inn has only the newsgroup that `folders.public` names.
 """
 
 import argparse

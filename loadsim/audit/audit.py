@@ -17,7 +17,7 @@ from loadsim.analysis.delivery import in_any
 from loadsim.audit.audit_file import NAME, AuditFile, AuditTotals, open_audit_file
 from loadsim.audit.expected import ExpectedMail, InitialMail
 from loadsim.audit.judged import Fault, HeldCopy, Judged, judge
-from loadsim.audit.reading import read_mailbox
+from loadsim.audit.reading import read_events, read_mailbox
 from loadsim.errors import ConfigError
 from loadsim.files import locked
 from loadsim.findings.catalogue import Code
@@ -26,7 +26,7 @@ from loadsim.findings.formats import Value
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, initial_id
 from loadsim.model.ports import INBOX, OF_ALL_USERS, PUBLIC, USER_FLAGS, Account, Services
 from loadsim.model.provisioning_ports import Provisioning
-from loadsim.model.terms import ONE_COPY, POP3
+from loadsim.model.terms import CALDAV, ONE_COPY, POP3
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.public_folder import keeper_among, public_folder
 from loadsim.provisioning.sessions import Progress, accounts_on_server, name_of, visit
@@ -123,6 +123,8 @@ class Auditor:
                 async with public_folder(account, mailbox, services) as public:
                     self.judge(OF_ALL_USERS, (await read_mailbox(account, public, run, [PUBLIC]))[0])
             found, bounces = await read_mailbox(account, mailbox, run)
+            if self._workload.population.group(account.number).calendar == CALDAV:
+                found += await read_events(account, services, run)
             self.judge(account.number, found)
             file.bounced(account.number, bounces)
 

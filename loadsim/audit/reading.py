@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from loadsim.audit.judged import HeldCopy
 from loadsim.errors import ServerLost, ServerRefused
 from loadsim.findings.catalogue import Code
+from loadsim.model.calendar_event import EVENTS
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, has_digest, vouched
-from loadsim.model.ports import PUBLIC, USER_FLAGS, Account, MessageRef
+from loadsim.model.ports import PUBLIC, USER_FLAGS, Account, Flag, MessageRef, Services
 from loadsim.model.provisioning_ports import MessageSource, Stored
 from loadsim.provisioning import manifest
+from loadsim.provisioning.calendars import visit_calendars
 from loadsim.provisioning.inspect import bounce_status
+from loadsim.provisioning.sessions import all_done
 
 BATCH_MESSAGES = 64
 BATCH_BYTES = 1 << 20
@@ -51,6 +54,16 @@ async def read_mailbox(
                     fault = Code.LINE_ENDS if has_digest(with_crlf, tag.body) else Code.MAIL_ALTERED
                 found.append(HeldCopy(tag.id, folder, message.flags, tag.sender, fault=fault))
     return [each._replace(never_kept=frozenset(never_kept)) for each in found], bounces
+
+
+async def read_events(account: Account, services: Services, run: str) -> list[HeldCopy]:
+    """Return the run's events in the user's calendar on the calendar server. Raises `ConfigError`."""
+    (events,) = all_done(await visit_calendars([account], services, lambda calendar: calendar.events(run)))
+    flags = frozenset((Flag.SEEN.lower(),))  # events have no flags, of which none can be lost then
+    return [
+        HeldCopy(event, EVENTS, flags, account.number, fault=None if is_whole else Code.MAIL_ALTERED)
+        for event, is_whole in events
+    ]
 
 
 async def _texts(

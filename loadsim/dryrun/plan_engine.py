@@ -14,6 +14,7 @@ from typing import Any, cast
 from loadsim.dryrun.planned_user import Instant, PlannedSender, PlannedUser
 from loadsim.dryrun.rounds import NoPeers, Peers, Progress, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
+from loadsim.model.calendar_event import Event
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import SizedContents
 from loadsim.model.content.templates import Entity, Pool
@@ -93,6 +94,30 @@ class PlannedDirectory:
         pass
 
 
+class PlannedCalendar:
+    """A user's calendar on a server in a plan, which does not schedule (`ports.UserCalendar`)."""
+
+    def __init__(self, _: Account, observer: Observer) -> None:
+        self._observer = observer
+
+    async def store(self, event: Event, changes: bool) -> bool:
+        self._ask("connection", *["GET"] * changes, "PUT", "GET")
+        return True
+
+    async def remove(self, event: Event) -> None:
+        self._ask("GET", "DELETE")
+
+    async def follow(self) -> None:
+        self._ask("sync-collection")
+
+    async def close(self) -> None:
+        pass
+
+    def _ask(self, *names: str) -> None:
+        for name in names:
+            self._observer.command(f"CALDAV {name}", self._observer.now(), "ok", 0, 0)
+
+
 class PlanHost:
     """The host of a plan's users (`users.host.Host`): in place of an engine, it has only what they use.
 
@@ -113,6 +138,7 @@ class PlanHost:
         has_directory = isinstance(workload.scenario.server, Server) and workload.scenario.server.ldap is not None
         self.directory = PlannedDirectory if has_directory else None
         self.newsgroup = None  # its commands are counted as those in the mailbox
+        self.calendar = PlannedCalendar
 
     def wall_clock_us(self) -> int:
         return WALL_CLOCK_US

@@ -33,6 +33,7 @@ from loadsim.model.state_checks import StateChecks
 from loadsim.processes.event_loop import fastest_loop
 from loadsim.protocols.registry import (
     open_assistants,
+    open_calendar,
     open_companions,
     open_directory,
     open_drivers,
@@ -151,6 +152,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
         load_tasks(scenario),
         directory=open_directory(services),
         newsgroup=open_newsgroups(services),
+        calendar=open_calendar(services),
         senders=workload.senders_of(begin.assignment),
         outside=outside_driver(scenario, drivers),
     )

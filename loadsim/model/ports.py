@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.errors import ConfigError
+from loadsim.model.calendar_event import Event
 from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import Arrival, CommandFields, MailFields, TaskFields
@@ -305,6 +306,32 @@ class Calendar(Protocol):
         """Replace the schedule file with a new one (a whole message, RFC 5322, CRLF)."""
 
 
+class UserCalendar(Protocol):
+    """One user's calendar on a calendar server. A failure leaves the mailbox's session alone."""
+
+    async def store(self, event: Event, changes: bool) -> bool:
+        """Add an event, or change the one with its UID. Read it back, and return whether it is as it was sent.
+
+        Raises `MailMissing` if it should be there, but is not.
+        """
+
+    async def remove(self, event: Event) -> None:
+        """Remove an event. Raises `MailMissing` if it is not there."""
+
+    async def follow(self) -> None:
+        """List the changes since the last call, and read and remove the invitations of loadsim's users.
+
+        Raises `ServerRefused` if an event that was stored in between is not among the changes.
+        """
+
+    async def close(self) -> None:
+        """Close the connection, if there is one; the next call makes another."""
+
+
+OpenCalendar = Callable[[Account, Observer], UserCalendar]
+"""Returns a user's calendar on a calendar server; nothing is connected yet."""
+
+
 class UserDirectory(Protocol):
     """One user's address book."""
 
@@ -490,15 +517,15 @@ class Services:
     pop3: Endpoint | None = None
     ldap: Endpoint | None = None
     nntp: Endpoint | None = None
+    caldav: Endpoint | None = None
     state_checks: StateChecks | None = None
     outside: Endpoint | None = None
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints by service, in the order of `SERVICES`."""
-        return stated_endpoints(
-            self.imap, self.smtp, self.mapi, self.jmap, self.pop3, self.ldap, self.nntp, self.outside
-        )
+        others = self.ldap, self.nntp, self.caldav, self.outside
+        return stated_endpoints(self.imap, self.smtp, self.mapi, self.jmap, self.pop3, *others)
 
     def endpoint(self, service: str) -> Endpoint:
         """Return the endpoint of a service, one of `SERVICES`. Raises `ConfigError` if it is not stated."""

@@ -53,12 +53,16 @@ ASSISTANT_TASKS = ("ASSISTANT SEARCH", "ASSISTANT READ", "ASSISTANT DRAFT", "ASS
 SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD", RETURN_RECEIPT, "ASSISTANT SEND", INJECT))
 """Tasks that submit mail."""
 
-POP3, LDAP, NNTP = "pop3", "ldap", "nntp"
+POP3, LDAP, NNTP, CALDAV = "pop3", "ldap", "nntp", "caldav"
 
-SERVICES = ("imap", "smtp", "mapi", "jmap", POP3, LDAP, NNTP, "outside")
-"""The mail-server services, by their keys in `server`; drivers may need any but the last three."""
+IN_MAILBOX = "mailbox"
+CALENDARS = (IN_MAILBOX, CALDAV)
+"""Where users keep their calendars."""
 
-PROTOCOLS = ("IMAP", "SMTP", "MAPI", "JMAP", "POP3", "LDAP", "NNTP", "LMTP")
+SERVICES = ("imap", "smtp", "mapi", "jmap", POP3, LDAP, NNTP, CALDAV, "outside")
+"""The mail-server services, by their keys in `server`; drivers may need any but the last four."""
+
+PROTOCOLS = ("IMAP", "SMTP", "MAPI", "JMAP", "POP3", "LDAP", "NNTP", "CALDAV", "LMTP")
 """The protocols, with which commands' names begin."""
 
 OVER_HTTP = ("mapi", "jmap")

@@ -10,9 +10,10 @@ from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.mail_program import OUTLOOK_LIKE, PER_VIEW, program_names
 from loadsim.model.plugin_reports import CheckedDriver
-from loadsim.model.ports import Account, Driver, DriverOfSenders, Observer, OpenDirectory, Services
-from loadsim.model.terms import OVER_HTTP, POP3, PUBLIC_TASKS, SERVICES
+from loadsim.model.ports import Account, Driver, DriverOfSenders, Observer, OpenCalendar, OpenDirectory, Services
+from loadsim.model.terms import CALDAV, OVER_HTTP, POP3, PUBLIC_TASKS, SERVICES
 from loadsim.plugins import names, plugin, plugins
+from loadsim.protocols.caldav.calendar import CalDavCalendars
 from loadsim.protocols.ldap.directory import LdapDirectories
 from loadsim.protocols.nntp.newsgroup import Newsgroup, Newsgroups
 from loadsim.scenario.scenario import Scenario
@@ -108,6 +109,20 @@ def open_newsgroups(services: Services) -> Callable[[Account, Observer], Newsgro
     return Newsgroups(services.nntp, services.folders.public, services.command_limit_s).of
 
 
+def open_calendars(services: Services) -> CalDavCalendars | None:
+    """Return what opens users' calendars; None without a calendar server.
+
+    Raises `ConfigError` for a bad TLS file, or without the library for events.
+    """
+    return None if services.caldav is None else CalDavCalendars(services.caldav, services.command_limit_s)
+
+
+def open_calendar(services: Services) -> OpenCalendar | None:
+    """Return what opens users' calendars in a run. Raises as `open_calendars` does."""
+    calendars = open_calendars(services)
+    return None if calendars is None else calendars.of
+
+
 def needed_services(scenario: Scenario) -> frozenset[str]:
     """Return the services that the groups' drivers need. Raises `ConfigError` if a driver cannot be imported."""
     return frozenset(service for group in scenario.topology for service in _needs(group.protocol))
@@ -185,6 +200,7 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
             raise _without_programs(scenario, index)
         missing = group.planned_tasks - drivers[name].supported_tasks - group.profile.tasks.keys()
         missing -= {*PUBLIC_TASKS} if services.nntp is not None else set()
+        missing -= {"SCHEDULE"} if group.calendar == CALDAV else set()
         if missing:
             raise ConfigError(
                 f"{scenario.name}: topology[{index}].protocol: expected a driver that supports"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from loadsim.findings.severity import Severity
 from loadsim.model.content.compose import READ_RECEIPT
 from loadsim.model.content.templates import KINDS
 from loadsim.model.delivery_report import may_report
-from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox, OpenPublicFolder, SearchKey
+from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox, OpenCalendar, OpenPublicFolder, SearchKey
 from loadsim.model.records import DELIVERY_RECEIPT, SPANS, CommandFields, MailFields, TaskFields
 from loadsim.model.terms import RETURN_RECEIPT, TRACK_RECEIPT
 from loadsim.protocols.calendar import MailboxCalendar
@@ -31,9 +32,11 @@ from loadsim.provisioning.check_post import SMALL, Answering, Post
 from loadsim.provisioning.server_report import TriedTask, lacking
 from loadsim.provisioning.sessions import NullObserver
 from loadsim.scenario.criteria import planned_tasks
+from loadsim.scenario.profile import Profile
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
 from loadsim.users.activities import Step, Steps, UnderWay
+from loadsim.users.calendar_tasks import schedule_of
 from loadsim.users.mail import Sought, UserMail
 from loadsim.users.public_folder import FolderInMailbox
 from loadsim.users.stored_mail import StoredMail
@@ -65,6 +68,9 @@ class CheckWorkload(Workload):
 
     def own_folders(self, user: int) -> tuple[str, ...]:
         return (self._folder,)
+
+    def attendees(self, user: int, profile: Profile, index: int) -> tuple[int, ...]:
+        return ()
 
 
 class OwnMail:
@@ -137,6 +143,7 @@ class TaskCheck(StandaloneControl):
         folder: str,
         wait_s: float,
         newsgroup: OpenPublicFolder | None = None,
+        calendar: OpenCalendar | None = None,
         index: int = 0,
     ) -> None:
         super().__init__(MonotonicClock())
@@ -164,6 +171,7 @@ class TaskCheck(StandaloneControl):
             plugin_tasks=plugin_tasks,
             plan=self._plan,
             newsgroup=newsgroup,
+            calendar=calendar,
         )
         records = EngineRecords(self, Events(None), failed=self._failed)
         options = EngineOptions(self._clock, time.time_ns() // 1000, self, owns_process=False)
@@ -186,6 +194,15 @@ class TaskCheck(StandaloneControl):
         finally:
             self.post.arrived.setdefault(self.user.number, set()).update(self._mail.seen)
             await self.user.submission.close()
+            await self._remove_events()
+
+    async def _remove_events(self) -> None:
+        server = self.user.calendar_server
+        if server is not None:
+            with suppress(TaskFailed):  # the check's end removes the rest
+                for _, event in self.user.events:
+                    await server.remove(event)
+            await server.close()
 
     def _end(self) -> None:
         if not self._is_over:
@@ -283,13 +300,16 @@ class TaskCheck(StandaloneControl):
         since = time.monotonic()
         while self.receipt == "requested" and time.monotonic() - since < self.wait_s:  # TRACK RECEIPT follows by itself
             yield Step(TASKS[SYNC.name], True, POLL_S * 1000 * self.user.workload.compression)
+        if self.user.calendar_server is not None:
+            yield from self._do("SCHEDULE", self.index + 1)  # changes the event
         self._end()
 
     def _do(self, task: str, about: Any) -> Generator[Step, Any, Any]:
         """Do a task if it is planned. Return its result; None if it failed or is not planned."""
         if task not in self.planned:
             return None
-        return (yield Step(TASKS.get(task) or self.user.host.plugin_tasks[task], about))
+        own = schedule_of(self.user) if task == "SCHEDULE" else TASKS.get(task)
+        return (yield Step(own or self.user.host.plugin_tasks[task], about))
 
     def _send(self, task: str, about: Any = None, answers: Answering | None = None) -> Steps:
         """Send a message to the partner, as new mail or as a reply, if that is planned.

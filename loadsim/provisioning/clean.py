@@ -2,7 +2,7 @@
 
 Messages with loadsim's tag are removed, also from the public folder, and delivery reports that return such messages.
 Then the folders that the account's manifest names are deleted if they are empty. Other people's messages are not
-touched, and neither is a folder that holds any.
+touched, and neither is a folder that holds any. Events are removed in the same way, by their UIDs, with invitations.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from functools import partial
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
+from loadsim.model.calendar_event import EVENTS
 from loadsim.model.ports import PUBLIC, Account, Services
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.provisioning import manifest
+from loadsim.provisioning.calendars import clean_calendars, with_calendars
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.initialise import INSPECT, delete_empty
 from loadsim.provisioning.inspect import FolderState, MailboxState, inspect_mailbox, list_own
@@ -65,12 +67,27 @@ async def clean(scenario: Scenario, services: Services, dry_run: bool, progress:
     async with held([] if dry_run else accounts, services, "clean", create=False) as hold:
         step = INSPECT if dry_run else "clean"
         results = await visit(accounts, services, work, partial(hold.noting(progress), step))
+        with_events = with_calendars(scenario, accounts)
+        events = await clean_calendars(with_events, services, dry_run)
+    of_user = {account.number: removed for account, removed in zip(with_events, events, strict=True)}
+    results = [
+        _with_events(result, of_user.get(account.number, 0)) for account, result in zip(accounts, results, strict=True)
+    ]
     if all(isinstance(result, ConfigError) for result in results):
         all_done(results)
     return [
         Cleaned(account, {}, (), {}, failure=str(result)) if isinstance(result, ConfigError) else result
         for account, result in zip(accounts, results, strict=True)
     ]
+
+
+def _with_events(cleaned: Cleaned | ConfigError, events: int | ConfigError) -> Cleaned | ConfigError:
+    """Add the events that were removed, or the failure to remove them."""
+    if isinstance(cleaned, ConfigError) or not events:
+        return cleaned
+    if isinstance(events, ConfigError):
+        return replace(cleaned, failure=str(events))
+    return replace(cleaned, messages=cleaned.messages | {EVENTS: events})
 
 
 async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) -> Cleaned:

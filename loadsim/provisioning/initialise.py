@@ -14,6 +14,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import INBOX, Account, Services
 from loadsim.model.provisioning_ports import FolderStatus, Provisioning, Stored, batches
 from loadsim.provisioning import manifest
+from loadsim.provisioning.calendars import prepare_calendars, with_calendars
 from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign
 from loadsim.provisioning.public_folder import keeper_among, restore_public
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, name_of, visit
@@ -98,11 +99,15 @@ async def change_mailbox(state: MailboxState, start: StoredState, user: int, fro
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The number of mailboxes, the accounts whose mailboxes must change, and the public folder's keeper, if any."""
+    """The number of mailboxes, the accounts whose mailboxes must change, and the public folder's keeper, if any.
+
+    `calendars` are the accounts with calendars on a calendar server.
+    """
 
     accounts: int
     to_change: Sequence[Account]
     keeper: Account | None = None
+    calendars: Sequence[Account] = ()
 
 
 async def inspect(
@@ -131,7 +136,8 @@ async def inspect(
     if mode == "never":
         _refuse_missing_folders(start, states)
     to_change = [account for account, (_, change) in zip(accounts, examined, strict=True) if change]
-    return Inspection(len(accounts), to_change, keeper_among(workload.scenario, accounts))
+    calendars = with_calendars(workload.scenario, accounts)
+    return Inspection(len(accounts), to_change, keeper_among(workload.scenario, accounts), calendars)
 
 
 def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Account, MailboxState]]) -> None:
@@ -156,7 +162,7 @@ def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Accoun
 async def restore(
     workload: Workload, services: Services, mode: str, inspected: Inspection, progress: Progress
 ) -> Initialised:
-    """Bring the inspected mailboxes and, as its keeper, the public folder to their start state.
+    """Bring the inspected mailboxes, their users' calendars and, as its keeper, the public folder to their start state.
 
     Raises `ConfigError` for the first account that failed, once all others are finished.
     """
@@ -172,6 +178,8 @@ async def restore(
     done = all_done(await visit(inspected.to_change, services, change, partial(progress, INITIALISE)))
     if inspected.keeper is not None and mode != "never":
         done += all_done(await visit([inspected.keeper], services, change_public, lambda *_: None))
+    if mode != "never":
+        await prepare_calendars(inspected.calendars, services)
     return replace(total(done), accounts=inspected.accounts, start_state=start_state_after(workload, mode))
 
 

@@ -20,6 +20,7 @@ from loadsim.model.terms import OVER_HTTP
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import needs_one_engine, open_directory, open_driver
 from loadsim.provisioning.answers import remedy
+from loadsim.provisioning.calendars import schedules, with_calendars
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.public_folder import check_public_folder
 from loadsim.provisioning.server_report import Observation
@@ -42,7 +43,8 @@ from loadsim.scenario.workload import Workload
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
     """Connect, secure and authenticate at each submission service as the first of these users (None: all users).
 
-    The user logs on to POP3, too, and is looked up in an address book. Raises `ConfigError`.
+    The user logs on to POP3, too, and is looked up in an address book; the first user of a calendar server asks it.
+    Raises `ConfigError`.
     """
     by_service = {"smtp": "imap", **dict(zip(OVER_HTTP, OVER_HTTP, strict=True))}
     for account in accounts_on_server(workload.scenario, users)[:1]:
@@ -61,6 +63,8 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
                 raise no_access("pop3", services, account, failure) from None
         if open_book := open_directory(services):
             await _check_directory(open_book(account, NullObserver()), account)
+    for account in with_calendars(workload.scenario, accounts_on_server(workload.scenario, users))[:1]:
+        await schedules(account, services)
 
 
 async def _check_directory(book: UserDirectory, account: Account) -> None:

@@ -22,7 +22,8 @@ from loadsim.model.content.compose import Contents
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, PUBLIC, SENT_ITEMS, Account, Services
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.model.state_checks import StateChecks
-from loadsim.protocols.registry import IN_THE_ENGINE, open_driver, open_newsgroups
+from loadsim.protocols.registry import IN_THE_ENGINE, open_calendar, open_driver, open_newsgroups
+from loadsim.provisioning.calendars import clean_calendars, schedules, with_calendars
 from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, expunge_replies, fair, find_others
@@ -126,6 +127,9 @@ async def _log_on(check: Check) -> None:
             check.smtp = await probe(check.services, first).ask(first.address, second.address)
     await check_accounts(check.workload.scenario, check.services)
     await check_public_folder(check.workload, check.services, check.users)
+    for account in with_calendars(check.workload.scenario, check.accounts)[:1]:
+        how = "sends invitations to users" if await schedules(account, check.services) else "sends no invitations"
+        check.server.append(Observation("calendar server", how))
     await _sessions_at_once(check)
     connections = await user_connections(check.workload.population, check.services, check.users)
     check.server += [seen for _, seen in connections]
@@ -237,7 +241,8 @@ async def _do_tasks(check: Check) -> None:
         for group in groups.values()
     }
     folders = {place.account.number: place.folder for place in check.places}
-    users, plugin_tasks, newsgroup = list(check.users), load_tasks(scenario), open_newsgroups(check.services)
+    users, plugin_tasks = list(check.users), load_tasks(scenario)
+    newsgroup, calendar = open_newsgroups(check.services), open_calendar(check.services)
     check.touched.update(users)
 
     async def do_tasks(user: int, partner: int) -> None:
@@ -247,7 +252,7 @@ async def _do_tasks(check: Check) -> None:
             if name != preparing:
                 check.state.forget(user)
             folder = folders.get(user, INBOX)
-            of_user = (user, partner, folder, check.wait_s, newsgroup, index)
+            of_user = (user, partner, folder, check.wait_s, newsgroup, calendar, index)
             task = TaskCheck(check.post, plugin_tasks, name, drivers[name], *of_user)
             check.tasks.append(task)
             await task.run()
@@ -317,6 +322,9 @@ async def _remove(check: Check) -> list[str | ConfigError]:
         return f"{name_of(account)}: {'; '.join(remains)}" if remains else ""
 
     removed = await visit(accounts, check.services, work, lambda *_: None)
+    with_events = with_calendars(check.workload.scenario, accounts)
+    events = await clean_calendars(with_events, check.services, run=check.post.run_id)
+    removed += [failure for failure in events if isinstance(failure, ConfigError)]
     if check.replies:
         of_replies = finding(Code.AUTOMATIC_REPLIES, replies=check.replies)
         check.mail.append(Observation("automatic replies", f"{check.replies} came, and were removed", of_replies))

@@ -12,7 +12,7 @@ from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused
 from loadsim.model.host_port import is_loopback
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Services
 from loadsim.model.provisioning_ports import Probing, Provisioning
-from loadsim.model.terms import LDAP, NNTP, OVER_HTTP
+from loadsim.model.terms import CALDAV, LDAP, NNTP, OVER_HTTP
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import IN_THE_ENGINE, needed_services, open_driver
@@ -83,7 +83,8 @@ def services_of(scenario: Scenario) -> Services:
             " and is initialised there"
         )
     stated = scenario.server.endpoints
-    used = (needed_services(scenario) or stated.keys()) | {LDAP, NNTP, *(["outside"] if scenario.outside else [])}
+    others = {LDAP, NNTP, CALDAV, *(["outside"] if scenario.outside else [])}
+    used = (needed_services(scenario) or stated.keys()) | others
     endpoints: dict[str, Any] = {name: with_authorities(stated[name]) for name in stated if name in used}
     return scenario.using(Services(**endpoints, command_limit_s=scenario.limits.command_s))
 

@@ -42,6 +42,8 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
         yield "Submission", figures.submission
     if header.programs:
         yield "Mail programs", header.programs
+    if header.calendars:
+        yield "Calendars", header.calendars
     if header.plugins:
         yield "Plug-ins", ", ".join(f"{name} of {package}" for name, package in sorted(header.plugins.items()))
     methods = sorted({used for source in run.log.sources for used in source.facts.log_on_methods or ()})

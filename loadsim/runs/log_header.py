@@ -85,6 +85,7 @@ def run_header(
         "embedded": not isinstance(scenario.server, Server),
         **({"submission": scenario.submission} if needed_services(scenario).isdisjoint(OVER_HTTP) else {}),
         **({"programs": scenario.programs} if scenario.programs else {}),
+        **({"calendars": scenario.calendars} if scenario.calendars else {}),
         **({"log_on": scenario.log_on} if scenario.log_on else {}),
         **({"monitors": sorted(scenario.monitors)} if scenario.monitors else {}),
         **({"plugins": plugins} if (plugins := scenario.plugins) else {}),

@@ -53,7 +53,7 @@ class ScenarioDocument:
     server: Literal["embedded"] | Server
     """The server under test: `embedded`, which has the services of all drivers but `pop3` and `jmap`, or these keys.
     `smtp`, `pop3` and `nntp` also have the keys for host, TLS and certificates, `outside` (for mail from outside;
-    default: `smtp`) those for host and TLS, and `mapi`, `jmap` and `ldap` those for certificates."""
+    default: `smtp`) those for host and TLS, and `mapi`, `jmap`, `caldav` and `ldap` those for certificates."""
     folders: Folders = OF_SERVER
     """Folder names on the server."""
     domain: Domain = "loadsim.test"

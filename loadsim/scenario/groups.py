@@ -13,7 +13,7 @@ from loadsim.documents.typed import show
 from loadsim.documents.yaml_reader import Origin, Problems, as_absolute, expected_file, known, locate
 from loadsim.model.mail_program import AIOSMTPLIB, Calls, MailProgram, default_submission, driver_name, load_program
 from loadsim.model.ports import FolderSettings
-from loadsim.model.terms import FIRST_SYNC, PUBLIC_TASKS
+from loadsim.model.terms import CALDAV, FIRST_SYNC, IN_MAILBOX, PUBLIC_TASKS
 from loadsim.scenario.accounts import AccountsSection
 from loadsim.scenario.criteria import planned_tasks
 from loadsim.scenario.log_on import AIOSMTPLIB_METHODS
@@ -42,6 +42,7 @@ class Group:
     program: MailProgram
     companions: tuple[MailProgram, ...]
     program_references: tuple[str, ...]
+    calendar: str = IN_MAILBOX
 
     @property
     def programs(self) -> tuple[MailProgram, ...]:
@@ -113,12 +114,13 @@ def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) ->
         program=programs[0][0],
         companions=tuple(program for program, _ in programs[1:]),
         program_references=tuple(program_reference for _, program_reference in programs),
+        calendar=shape.calendar,
     )
 
 
 def _sender_group(shape: GroupSection, profile: SenderProfile, reference: str, at: int, origin: Origin) -> SenderGroup:
     usual = GroupSection(shape.profile, shape.users)
-    for key in ("protocol", "program"):
+    for key in ("protocol", "program", "calendar"):
         if getattr(shape, key) != getattr(usual, key):
             found = f"one for senders of profile {profile.name}, who have no mailbox"
             raise origin.error_saying(("topology", at, key), "none", found)
@@ -189,6 +191,21 @@ def check_public_folder(
         for task in sorted(group.planned_tasks & {*PUBLIC_TASKS}):
             expected = f"folders.public, the folder for {task}, which the profile plans"
             raise origin.error_saying(("topology", at, "profile"), expected, "none")
+
+
+def check_calendars(topology: Sequence[Group], server: Server | Literal["embedded"], origin: Origin) -> None:
+    """Check that users of a calendar server have one, and use it, and that results can tell them from others."""
+    of_drivers: dict[str, str] = {}
+    for at, group in enumerate(topology):
+        if group.calendar == CALDAV:
+            if not isinstance(server, Server) or server.caldav is None:
+                raise origin.error_saying(("topology", at, "calendar"), "server.caldav, a calendar server", "none")
+            if not group.profile.schedule.per_day:
+                expected = f"a profile that changes the calendar, for calendar: {CALDAV}"
+                raise origin.error_saying(("topology", at, "profile"), expected, "schedule: {per_day: 0}")
+        if of_drivers.setdefault(group.driver_name, group.calendar) != group.calendar:
+            expected = f"one calendar for all users of {group.driver_name}: their tasks are figures together"
+            raise origin.error_saying(("topology", at, "calendar"), expected, group.calendar)
 
 
 def with_submission(client: Client, topology: Sequence[Group]) -> Client:

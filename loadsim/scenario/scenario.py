@@ -20,7 +20,7 @@ from loadsim.findings.formats import length
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, default_submission, program_names
 from loadsim.model.message_tag import OUTSIDE_DOMAIN
 from loadsim.model.ports import Account, FolderSettings, Services
-from loadsim.model.terms import INJECT, MOST_USERS, RESOLVE, STRESS, UNSCORED, OutageCause
+from loadsim.model.terms import CALDAV, IN_MAILBOX, INJECT, MOST_USERS, RESOLVE, STRESS, UNSCORED, OutageCause
 from loadsim.plugins import origin
 from loadsim.scenario.accounts import (
     MASK,
@@ -35,6 +35,7 @@ from loadsim.scenario.document import EMBEDDED, ScenarioDocument
 from loadsim.scenario.groups import (
     Group,
     SenderGroup,
+    check_calendars,
     check_library,
     check_profiles,
     check_programs,
@@ -143,6 +144,12 @@ class Scenario:
         return ", ".join(sorted({program_names(group.programs) for group in self.topology}))
 
     @property
+    def calendars(self) -> str | None:
+        """Where users keep their calendars; None if all keep them in their mailboxes."""
+        kept = {group.calendar for group in self.topology}
+        return None if kept == {IN_MAILBOX} else ", ".join(sorted(kept))
+
+    @property
     def plugin_tasks(self) -> tuple[str, ...]:
         """The names of the plug-in tasks that users are planned to do."""
         rates = (task for group in self.topology for task in group.profile.tasks.items())
@@ -210,6 +217,7 @@ class Scenario:
                 "protocol": group.protocol,
                 "programs": [_stated(program) for program in group.programs],
                 "smtp_connection": self._smtp_connection or group.program.connection,
+                **({"calendar": group.calendar} if group.calendar == CALDAV else {}),
             }
             for group in self.topology
         ]
@@ -295,6 +303,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
                 "users": group.users,
                 "protocol": group.protocol,
                 "program": list(group.program_references) if group.companions else group.program_references[0],
+                **({"calendar": group.calendar} if group.calendar == CALDAV else {}),
             }
             for group in scenario.topology
         ]
@@ -402,6 +411,8 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
         check_programs(topology, origin)
     with problems:
         check_library(document.client, topology, server, document.accounts, origin)
+    with problems:
+        check_calendars(topology, server, origin)
     with problems:
         check_public_folder(document.folders, document.mailbox, topology, server, origin)
     _check_weights(document.weights, topology, origin, problems)

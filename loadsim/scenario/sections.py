@@ -23,7 +23,7 @@ from loadsim.documents.schema import (
 from loadsim.documents.typed import ReadAs, Reads, mismatch, show, strict
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
-from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS, FaultOnPurpose, OutageCause
+from loadsim.model.terms import CALENDARS, CANONICAL, IN_MAILBOX, MONITOR_NAME, STRESS, FaultOnPurpose, OutageCause
 from loadsim.scenario.day_shape import MOST_WEIGHT, normalised
 from loadsim.scenario.distribution import CountDistribution
 from loadsim.scenario.log_on import Command
@@ -186,6 +186,8 @@ class GroupSection:
     """Driver: `imap`, `mapi`, `jmap`, `aioimaplib`, a plug-in's, or `fake`, the in-memory mail system."""
     program: Annotated[tuple[str, ...], Reads(_programs, f"{NAME_OR_PATH}, or a list")] = (OUTLOOK_LIKE.name,)
     """Mail program, or a list of up to four; all but the first only watch, or are assistants."""
+    calendar: Annotated[str, word(*CALENDARS)] = IN_MAILBOX
+    """Calendar that SCHEDULE changes: a message in the mailbox, or events on `server.caldav`."""
 
 
 @strict

@@ -14,12 +14,15 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.host_port import bracketed, is_loopback
 from loadsim.model.ports import Endpoint, stated_endpoints
-from loadsim.model.terms import LDAP, NNTP, OVER_HTTP
+from loadsim.model.terms import CALDAV, LDAP, NNTP, OVER_HTTP
 from loadsim.scenario import services
 from loadsim.scenario.accounts import AccountsSection
 from loadsim.scenario.log_on import AUTO, BEARER, CONNECTION_METHODS, TOKEN_METHODS, WITH_AUTHZID, described, is_pattern
 
 INSECURE = services.INSECURE
+
+_BY_HTTP = (*OVER_HTTP, CALDAV)
+"""The services on which users log on by HTTP."""
 
 
 @strict
@@ -33,7 +36,7 @@ class Server:
     """SMTP service, for submission."""
     mapi: Annotated[Endpoint, ReadAs(services.MapiSection, services.mapi)] | None = None
     """MAPI over HTTP, in place of IMAP and SMTP."""
-    jmap: Annotated[Endpoint, ReadAs(services.JmapSection, services.jmap)] | None = None
+    jmap: Annotated[Endpoint, ReadAs(services.HttpSection, services.http)] | None = None
     """JMAP, in place of IMAP and SMTP."""
     pop3: Annotated[Endpoint, ReadAs(services.Pop3Section, services.pop3)] | None = None
     """POP3, for users of the driver `pop3`; IMAP then prepares their mailboxes."""
@@ -41,11 +44,13 @@ class Server:
     """Address book, in which users without MAPI find the recipients of new and forwarded messages."""
     nntp: Annotated[Endpoint, ReadAs(services.NntpSection, services.nntp)] | None = None
     """News server of all users; `folders.public` is a newsgroup there."""
+    caldav: Annotated[Endpoint, ReadAs(services.HttpSection, services.http)] | None = None
+    """Calendar server, for users with `calendar: caldav`, by any driver."""
     outside: Annotated[Endpoint, ReadAs(services.OutsideSection, services.outside)] | None = None
     """Service for mail from outside. Default: `smtp`, without a log-on."""
 
     def __post_init__(self) -> None:
-        if not self.endpoints.keys() - {LDAP, NNTP, "outside"}:
+        if not self.endpoints.keys() - {LDAP, NNTP, CALDAV, "outside"}:
             raise mismatch("imap and smtp, mapi, or jmap")
         if self.ldap is not None and self.mapi is not None:
             raise mismatch("imap and smtp with ldap: MAPI has an address book of its own", "mapi", at=(LDAP,))
@@ -53,9 +58,8 @@ class Server:
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints, by service."""
-        return stated_endpoints(
-            self.imap, self.smtp, self.mapi, self.jmap, self.pop3, self.ldap, self.nntp, self.outside
-        )
+        others = self.ldap, self.nntp, self.caldav, self.outside
+        return stated_endpoints(self.imap, self.smtp, self.mapi, self.jmap, self.pop3, *others)
 
     @property
     def log_on(self) -> str | None:
@@ -66,7 +70,7 @@ class Server:
         return ", ".join(
             f"{service.upper()} {described(endpoint.methods) if endpoint.auth else 'none'}"
             for service, endpoint in endpoints.items()
-            if service not in OVER_HTTP or endpoint.methods
+            if service not in _BY_HTTP or endpoint.methods
         )
 
 
@@ -123,10 +127,10 @@ def _check_methods(accounts: AccountsSection | None, server: Server, origin: Ori
     if accounts is None:
         return
     for service, endpoint in server.endpoints.items():
-        for method in endpoint.methods if endpoint.auth and service not in OVER_HTTP else ():
+        for method in endpoint.methods if endpoint.auth and service not in _BY_HTTP else ():
             with problems:
                 _check_method(method, accounts, endpoint, service, origin)
-        if service in (*OVER_HTTP, LDAP, NNTP):
+        if service in (*_BY_HTTP, LDAP, NNTP):
             with problems:
                 _check_secret(accounts, endpoint, service, origin)
             continue
@@ -182,7 +186,7 @@ def _endpoint_document(service: str, endpoint: Endpoint) -> dict[str, Any]:
         own = {"auth": list(endpoint.methods) or AUTO}
     if service == NNTP:
         own = {"auth": endpoint.auth}
-    if service == "jmap":
+    if service in ("jmap", CALDAV):
         own = {"auth": auth}
     if service == "imap":
         own["preparation_connections"] = endpoint.preparation_connections

@@ -237,11 +237,12 @@ class MapiSection(CertificateKeys):
 
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JmapSection(CertificateKeys):
+class HttpSection(CertificateKeys):
     with_tls = "implicit"
 
     host: Text
-    """Name or address, where `/.well-known/jmap` is or redirects to the session resource."""
+    """As for IMAP. JMAP's session resource is at `/.well-known/jmap`, or that redirects to it; CalDAV's principal is
+    found at `/.well-known/caldav`, or at the root."""
     port: Port | None = None
     """Port. Default: 80, or 443 with `implicit`."""
     tls: Annotated[str, word("none", "implicit")] = "none"
@@ -358,6 +359,6 @@ def nntp(section: NntpSection) -> Endpoint:
     return Endpoint(port=section.port or NNTP_PORTS[section.tls], auth=section.auth, **common(section))
 
 
-def jmap(section: JmapSection) -> Endpoint:
+def http(section: HttpSection) -> Endpoint:
     port = section.port or HTTP_PORTS["http" if section.tls == "none" else "https"]
     return Endpoint(port=port, methods=(BEARER,) if section.auth == BEARER else (), **common(section))

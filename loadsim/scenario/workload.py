@@ -20,7 +20,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.draws import draw, gap_s, pick, weighted
 from loadsim.model.message_tag import RECEIPT, initial_id, new_mail_id
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, DRAFTS, INBOX, OF_ALL_USERS, PUBLIC, SENT_ITEMS, SearchKey
-from loadsim.model.terms import MOST_USERS
+from loadsim.model.terms import CALDAV, MOST_USERS
 from loadsim.scenario.day_shape import DayShape
 from loadsim.scenario.distribution import Distribution
 from loadsim.scenario.groups import Group, SenderGroup
@@ -62,6 +62,9 @@ _DAY_US = 24 * 3600 * 1_000_000
 SIZED = "sized"
 """The kind of messages made to a size, by the profile's `message_sizes` or the scenario's `mailbox.sizes`."""
 
+
+INVITING, MOST_ATTENDEES = 0.5, 10
+"""The share of events on a calendar server that invite others, and the most whom one invites. Assumptions."""
 
 RECEIPTS: tuple[Literal["delivery", "read"], ...] = ("delivery", "read")
 """The receipts that users request."""
@@ -357,6 +360,13 @@ class Workload:
     def schedule_bytes(self, user: int, profile: Profile, index: int) -> int:
         """Draw the size of the schedule file after the `index`th schedule change."""
         return profile.schedule.file_bytes.at(draw(self.seed, user, "schedule.size", index))
+
+    def attendees(self, user: int, profile: Profile, index: int) -> tuple[int, ...]:
+        """Draw whom a user's `index`th event on a calendar server invites: users who have calendars there, too."""
+        if not self.chance(user, "event.invites", index, INVITING):
+            return ()
+        people = self.addressing(user, profile, "event", index).users[:MOST_ATTENDEES]
+        return tuple(other for other in people if self.population.group(other).calendar == CALDAV)
 
     def own_folders(self, user: int) -> tuple[str, ...]:
         """Return a user's own folders, which they browse, and to which they move and copy messages."""

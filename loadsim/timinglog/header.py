@@ -146,6 +146,7 @@ class LogHeader(NamedTuple):
     acknowledgements: Acknowledgements = "delayed"
     submission: str | None = None
     programs: str | None = None
+    calendars: str | None = None
     log_on: str | None = None
     plugins: Mapping[str, str] | None = None
     scenario_digest: str | None = None

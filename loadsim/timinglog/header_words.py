@@ -26,6 +26,7 @@ LABELS: Mapping[str, str] = {
     "duration_s": "duration (run.duration)",
     "submission": "submission (client.submission)",
     "programs": "mail programs (topology)",
+    "calendars": "calendars (topology)",
     "log_on": "log-on methods (server)",
     "plugins": "plug-ins (topology)",
     "weights": "weights",

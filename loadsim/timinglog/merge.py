@@ -38,7 +38,8 @@ OF_NO_ENGINE: Mapping[str, Any] = {
 """The header keys that do not appear in a merged log's header, only in its sources."""
 
 SAME = (
-    *("mode", "submission", "programs", "log_on", "plugins", "scenario_digest", "plan_digest"),
+    *("mode", "submission", "programs", "calendars", "log_on", "plugins"),
+    *("scenario_digest", "plan_digest"),
     *("criteria", "limits", "weights", "window_s", "day_s", "night_s", "day_shape", "compression"),
     *("software", "accounts_digest", "start_state_digest", "duration_s", "audit_allow"),
 )

@@ -16,7 +16,7 @@ from loadsim.model.message_tag import RECEIPT
 from loadsim.model.ports import Header, Structure
 from loadsim.scenario import workload
 from loadsim.scenario.profile import Outcomes
-from loadsim.users import assistant_tasks, tasks
+from loadsim.users import assistant_tasks, calendar_tasks, tasks
 from loadsim.users.inbox import Unread
 from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Read, Task
@@ -84,7 +84,7 @@ def _steps(user: UserMail, activity: workload.Activity) -> Steps:
         case workload.SEARCH:
             return search(user, activity.number)
         case workload.SCHEDULE:
-            return only(Step(tasks.SCHEDULE, activity.number))
+            return only(Step(calendar_tasks.schedule_of(user), activity.number))
         case workload.POST:
             return only(Step(tasks.POST, activity.number))
         case workload.BROWSE_PUBLIC:

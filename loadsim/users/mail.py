@@ -9,6 +9,7 @@ from copy import copy
 from typing import NamedTuple
 
 from loadsim.errors import MailMissing, ServerRefused
+from loadsim.model.calendar_event import EVENTS, Event
 from loadsim.model.content.prose import long_word
 from loadsim.model.draws import draw
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
@@ -29,7 +30,7 @@ from loadsim.model.ports import (
     SearchKey,
 )
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
-from loadsim.model.terms import ONE_COPY
+from loadsim.model.terms import CALDAV, ONE_COPY
 from loadsim.users.host import Host, TaskObserver
 from loadsim.users.inbox import Inbox, Unread
 from loadsim.users.public_folder import FolderInMailbox
@@ -81,6 +82,9 @@ class UserMail:
         self.profile = self.group.profile
         self._open(driver)
         self.directory = None if host.directory is None else host.directory(account, observer)
+        opens = host.calendar if self.group.calendar == CALDAV else None
+        self.calendar_server = None if opens is None else opens(account, observer)
+        self.events: list[tuple[str, Event]] = []  # on the calendar server, oldest first, each with its id
         self.folders = () if self.maildrop else host.workload.own_folders(account.number)
         old_mail = host.workload.scenario.mailbox.inbox is not None
         tracks = self.profile.receipts.delivery > 0
@@ -252,6 +256,10 @@ class UserMail:
 
     def record_schedule(self, schedule_id: str) -> None:
         self._record("saved", schedule_id, self.number, self.number, CALENDAR, self.now())
+
+    def record_event(self, event: str, event_id: str) -> None:
+        """Record what happened to an event on the calendar server, in the words of `records.EVENTS`."""
+        self._record(event, event_id, self.number, self.number, EVENTS, self.now())
 
     @contextmanager
     def must_be_whole(self, header: Header) -> Iterator[None]:

@@ -113,19 +113,32 @@ class CalDavCalendar:
                 return names
         raise ProtocolError("CALDAV response", "expected a list of changes with an end")
 
-    def _is_own(self, item: Stored) -> bool:
-        return own_event(uid_of(item.text), self.session.account.domain) is not None
+    def _is_own(self, item: Stored, run: str = "") -> bool:
+        """Return whether an object is an event of loadsim's; with a run, of this run."""
+        own = own_event(uid_of(item.text), self.session.account.domain)
+        return own is not None and run in ("", own[1])
 
     # --- preparation ------------------------------------------------------------------------------------------------
 
-    async def events(self) -> list[Stored]:
-        """Return loadsim's events in its calendar; none if it is missing."""
+    async def events(self, run: str) -> list[tuple[str, bool]]:
+        """Return the id of each event of a run in loadsim's calendar, and whether it is as it was sent."""
         home = await self.session.discover()
-        ours = [calendar for calendar in home.calendars if _name(calendar) == COLLECTION]
-        return [event for calendar in ours for event in await self._items(calendar) if self._is_own(event)]
+        found = []
+        for calendar in home.calendars:
+            for item in await self._items(calendar) if _name(calendar) == COLLECTION else ():
+                own = own_event(uid_of(item.text), self.session.account.domain)
+                if own is not None and own[1] == run:
+                    found.append((own[0], _is_whole(item)))
+        return found
 
-    async def clean(self, dry_run: bool = False) -> int:
-        """Remove loadsim's events from all of the user's calendars, and its own calendar if nothing else is there.
+    async def prepare(self) -> None:
+        """Remove loadsim's events and invitations, and make its calendar."""
+        await self.clean()
+        await self.clean_inbox()
+        await self._open()
+
+    async def clean(self, dry_run: bool = False, run: str = "") -> int:
+        """Remove loadsim's events, or a run's, from all calendars, and its own calendar if nothing else is there.
 
         Return the number of events.
         """
@@ -135,7 +148,7 @@ class CalDavCalendar:
             if _name(calendar) != COLLECTION and not home.inbox:
                 continue  # invitations only come to servers that schedule
             items = await self._items(calendar)
-            own = [item for item in items if self._is_own(item)]
+            own = [item for item in items if self._is_own(item, run)]
             removed += len(own)
             if dry_run:
                 continue
@@ -146,18 +159,18 @@ class CalDavCalendar:
                 await self.session.send("DELETE", item.href, lines=WITHOUT_REPLY)
         return removed
 
-    async def clean_inbox(self, dry_run: bool = False) -> int:
+    async def clean_inbox(self, dry_run: bool = False, run: str = "") -> int:
         """Remove loadsim's invitations from the scheduling Inbox. Return their number."""
         home = await self.session.discover()
         items = await self._items(home.inbox) if home.inbox else []
-        own = [item for item in items if self._is_own(item)]
+        own = [item for item in items if self._is_own(item, run)]
         for item in [] if dry_run else own:
             await self.session.send("DELETE", item.href)
         return len(own)
 
     async def schedules(self) -> bool:
         """Return whether the server has a scheduling Inbox for the user."""
-        return bool((await self._open()).inbox)
+        return bool((await self.session.discover()).inbox)
 
     async def _items(self, at: str) -> Sequence[Stored]:
         return await self.session.fetch(at, [href for href, _ in await self.session.listed(at)])
@@ -165,11 +178,16 @@ class CalDavCalendar:
 
 def is_kept(event: Event, stored: Stored) -> bool:
     """Return whether an event is stored as it was sent: a server may write it differently, and add to it."""
+    return uid_of(stored.text) == event.uid and _is_whole(stored, event.tag)
+
+
+def _is_whole(stored: Stored, expected: str = "") -> bool:
+    """Return whether an event has the values that its tag was made of, and the expected tag if one is given."""
     try:
         read, tag = read_event(stored.text)
     except ProtocolError:
         return False
-    return (read.uid, read.tag, tag) == (event.uid, event.tag, event.tag)
+    return read.tag == tag and expected in ("", tag)
 
 
 def _name(at: str) -> str:

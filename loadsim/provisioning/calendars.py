@@ -1,0 +1,82 @@
+"""Preparation, removal and reading of users' calendars on a calendar server, a few users at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from loadsim.errors import ConfigError, TaskFailed
+from loadsim.model.ports import Account, Services
+from loadsim.model.terms import CALDAV
+from loadsim.protocols.caldav.calendar import CalDavCalendar
+from loadsim.protocols.registry import open_calendars
+from loadsim.provisioning.sessions import NullObserver, all_done, name_of
+from loadsim.scenario.population import Population
+from loadsim.scenario.scenario import Scenario
+
+T = TypeVar("T")
+
+AT_ONCE = 4
+"""The calendars that a client works on at the same time. Radicale 3.9 serves eight connections."""
+
+
+def with_calendars(scenario: Scenario, accounts: Iterable[Account]) -> list[Account]:
+    """Return the accounts of users whose calendars are on the calendar server."""
+    if scenario.calendars is None:
+        return []
+    population = Population(scenario)
+    return [account for account in accounts if population.group(account.number).calendar == CALDAV]
+
+
+async def visit_calendars(
+    accounts: Sequence[Account], services: Services, work: Callable[[CalDavCalendar], Awaitable[T]]
+) -> list[T | ConfigError]:
+    """Do the work on each account's calendar. Return the results in the accounts' order, failures as `ConfigError`."""
+    calendars = open_calendars(services) if accounts else None
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def visit(account: Account) -> T | ConfigError:
+        assert calendars is not None
+        calendar = calendars.of(account, NullObserver())
+        async with slots:
+            try:
+                return await work(calendar)
+            except TaskFailed as failure:
+                return ConfigError(
+                    f"{name_of(account)}: server.caldav: expected the user's calendars, found: {failure}"
+                )
+            finally:
+                await calendar.close()
+
+    return await asyncio.gather(*map(visit, accounts))
+
+
+async def prepare_calendars(accounts: Sequence[Account], services: Services) -> None:
+    """Bring these users' calendars to their start state, in which loadsim's is there and empty.
+
+    Raises `ConfigError` for the first account that failed.
+    """
+    await clean_calendars(accounts, services)
+    all_done(await visit_calendars(accounts, services, CalDavCalendar.prepare))
+
+
+async def clean_calendars(
+    accounts: Sequence[Account], services: Services, dry_run: bool = False, run: str = ""
+) -> list[int | ConfigError]:
+    """Remove loadsim's events, or a run's, from these accounts. Return the number of each account's, and failures.
+
+    A server may tell the invited users of what is removed, so scheduling Inboxes come last.
+    """
+    removed = await visit_calendars(accounts, services, lambda calendar: calendar.clean(dry_run, run))
+    further = await visit_calendars(accounts, services, lambda calendar: calendar.clean_inbox(dry_run, run))
+    return [
+        first if isinstance(first, ConfigError) else then if isinstance(then, ConfigError) else first + then
+        for first, then in zip(removed, further, strict=True)
+    ]
+
+
+async def schedules(account: Account, services: Services) -> bool:
+    """Return whether the calendar server sends invitations to users. Raises `ConfigError` if it has no calendars."""
+    (answer,) = all_done(await visit_calendars([account], services, CalDavCalendar.schedules))
+    return answer
