@@ -9,6 +9,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
+from email.message import Message
 
 QUERY = """<?xml version="1.0"?>
 <C:calendar-query xmlns:D="DAV:" xmlns:C="urn:ietf:params:xml:ns:caldav">
@@ -34,20 +35,25 @@ def server(*command: str) -> Iterator[str]:
             process.terminate()
 
 
-def ask(method: str, url: str, body: str = "", content: str = "application/xml") -> str:
-    """Return the answer to a request of anna's."""
+def exchange(method: str, url: str, body: str = "", content: str = "application/xml") -> tuple[Message, str]:
+    """Return the header and the body of the answer to a request of anna's."""
     header = {"Content-Type": content, "Depth": "1", "Authorization": "Basic YW5uYTpzZWNyZXQ="}
     request = urllib.request.Request(url, body.encode(), header, method=method)
     with urllib.request.urlopen(request) as answer:
-        return answer.read().decode()
+        return answer.headers, answer.read().decode()
 
 
-def put(calendar: str, uid: str, *events: str) -> None:
-    """Store a calendar object with these events, whose lines are separated by spaces."""
+def ask(method: str, url: str, body: str = "") -> str:
+    return exchange(method, url, body)[1]
+
+
+def put(calendar: str, uid: str, *events: str) -> tuple[str, Message]:
+    """Store a calendar object with these events, whose lines are separated by spaces. Return it, and the answer."""
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//example.test//EN"]
     for event in events:
         lines += ["BEGIN:VEVENT", f"UID:{uid}", "DTSTAMP:20260101T000000Z", *event.split(), "END:VEVENT"]
-    ask("PUT", f"{calendar}{uid}.ics", "\r\n".join((*lines, "END:VCALENDAR", "")), "text/calendar")
+    text = "\r\n".join((*lines, "END:VCALENDAR", ""))
+    return text, exchange("PUT", f"{calendar}{uid}.ics", text, "text/calendar")[0]
 
 
 def expand(calendar: str, day: int) -> list[str]:
