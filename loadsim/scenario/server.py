@@ -45,7 +45,7 @@ class Server:
     nntp: Annotated[Endpoint, ReadAs(services.NntpSection, services.nntp)] | None = None
     """News server of all users; `folders.public` is a newsgroup there."""
     caldav: Annotated[Endpoint, ReadAs(services.HttpSection, services.http)] | None = None
-    """Calendar server, for users with `calendar: caldav`, by any driver."""
+    """Calendar server for users with `calendar: caldav`, by any driver; its keys are those of `jmap`."""
     outside: Annotated[Endpoint, ReadAs(services.OutsideSection, services.outside)] | None = None
     """Service for mail from outside. Default: `smtp`, without a log-on."""
 

@@ -20,7 +20,7 @@ from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecor
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import Driver, Endpoint, Services
+from loadsim.model.ports import Driver, Endpoint, OpenCalendar, Services
 from loadsim.model.records import SPANS, CommandFields, MailFields, TaskFields
 from loadsim.protocols.in_memory import Fault, InMemoryDriver
 from loadsim.protocols.registry import open_driver
@@ -192,6 +192,7 @@ def live(
     told: TextIO | None = None,
     control: Callable[[VirtualLoop], Control] | None = None,
     header: Mapping[str, Any] | None = None,
+    calendar: OpenCalendar | None = None,
 ) -> Lived:
     """Run a scenario, and `during` at the same time; both end together, in virtual time.
 
@@ -220,6 +221,7 @@ def live(
             companions(driver),
             assistants(driver),
             load_tasks(scenario),
+            calendar=calendar,
             senders=workload.senders if senders is None else senders,
             outside=driver,
         )
