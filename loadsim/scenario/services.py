@@ -241,8 +241,8 @@ class HttpSection(CertificateKeys):
     with_tls = "implicit"
 
     host: Text
-    """As for IMAP. JMAP's session resource is at `/.well-known/jmap`, CalDAV's principal at `/.well-known/caldav` or the
-    root; each may redirect."""
+    """As for IMAP. JMAP's session resource is at `/.well-known/jmap`, CalDAV's principal at `/.well-known/caldav` or
+    the root; each may redirect."""
     port: Port | None = None
     """Port. Default: 80, or 443 with `implicit`."""
     tls: Annotated[str, word("none", "implicit")] = "none"

@@ -76,7 +76,7 @@ def test_a_scenario_is_written_as_it_was_read(tmp_path: Path) -> None:
         (
             [MEDIUM, {"profile": "outside/machine", "users": 1, "calendar": "caldav"}],
             {},
-            "topology[1].calendar: expected none, found one for senders of profile outside/machine, who have no"
+            "topology[1].calendar: expected none, found one for senders of profile outside/machine, who have no",
         ),
         (
             [MEDIUM | {"profile": "pop3/delete", "protocol": "pop3", "program": "pop3"}],

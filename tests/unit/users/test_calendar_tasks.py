@@ -1,4 +1,4 @@
-"""SCHEDULE on a calendar server, in virtual time: what users store, and what becomes of failures."""
+"""SCHEDULE on a calendar server, in virtual time: the events that users keep, and failures."""
 
 import asyncio
 from collections.abc import Callable
