@@ -1,6 +1,7 @@
 """A private Radicale and a private xandikos: CalDAV servers from the package index, with the accounts of a scenario.
 
-Each is one process, which keeps its calendars in files below a directory. They receive no mail, and need no lists.
+Each is one process, which keeps its calendars in files below a directory. Its users have the principals
+/LOGIN/, and at first no calendars. They receive no mail, and need no lists.
 """
 
 import base64
@@ -18,17 +19,9 @@ from loadsim.servers.private import LOOPBACK, PrivateServer, on_free_ports, star
 from loadsim.servers.running import check_population
 
 
-class CalendarServer(PrivateServer):
-    """A server whose users have the principals /LOGIN/, and at first no calendars."""
-
-    def __init__(self, endpoint: Endpoint, masters: Sequence[Master], description: str) -> None:
-        super().__init__(Services(), masters, description, [])
-        self.endpoint = endpoint
-
-
 def start_radicale(
     accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path, *, caldav_port: int | None = None
-) -> CalendarServer:
+) -> PrivateServer:
     """Start Radicale without TLS, and wait until it answers; without a port, a free one is chosen.
 
     By default, it serves eight connections at a time, and idle ones count. Here it serves two hundred.
@@ -39,7 +32,7 @@ def start_radicale(
     options += ("--server-max-connections", "200", "--auth-type", "htpasswd", "--auth-htpasswd-filename", str(users))
     options += ("--auth-htpasswd-encryption", "plain")
 
-    def start(port: int) -> CalendarServer:
+    def start(port: int) -> PrivateServer:
         command = _module("radicale", *options, "--server-hosts", f"{LOOPBACK}:{port}")
         return _started("Radicale", command, directory, Endpoint(LOOPBACK, port))
 
@@ -48,7 +41,7 @@ def start_radicale(
 
 def start_xandikos(
     accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path, *, caldav_port: int | None = None
-) -> CalendarServer:
+) -> PrivateServer:
     """Start xandikos with TLS, without which it checks no passwords, and wait until it answers.
 
     Its own certificate would not be valid for an address, so it gets one.
@@ -65,7 +58,7 @@ def start_xandikos(
     options = ("--directory", str(directory / "calendars"), "--state-dir", str(state), "--no-detect-systemd")
     options += ("--autocert", "--htpasswd", str(users), "--listen-address", LOOPBACK)
 
-    def start(port: int) -> CalendarServer:
+    def start(port: int) -> PrivateServer:
         command = _module("xandikos", "multi-user", *options, "--port", str(port))
         endpoint = Endpoint(LOOPBACK, port, "implicit", str(keys.tls / "ca.pem"))
         return _started("xandikos", command, directory, endpoint)
@@ -82,11 +75,11 @@ def _sha1(password: str) -> str:
     return base64.b64encode(hashlib.sha1(password.encode()).digest()).decode()
 
 
-def _started(name: str, command: Sequence[str], directory: Path, endpoint: Endpoint) -> CalendarServer:
+def _started(name: str, command: Sequence[str], directory: Path, endpoint: Endpoint) -> PrivateServer:
     log = directory / f"{name.lower()}.log"
 
     def ready(master: Master) -> None:
         master.await_greeting(endpoint.host, endpoint.port, b"")
 
     masters = start_masters([(lambda: Master(name.lower(), command, log), ready)])
-    return CalendarServer(endpoint, masters, f"{name} {version(name)}")
+    return PrivateServer(Services(caldav=endpoint), masters, f"{name} {version(name)}", [])

@@ -109,7 +109,8 @@ def start_cyrus(
         )
         with stopped_on_error(masters):
             create_mailboxes(imap_port, admin, population, public_folder)
-        services = Services(Endpoint(LOOPBACK, imap_port, "none"), Endpoint(LOOPBACK, smtp_port, "none"))
+        at = {"imap": imap_port, "smtp": smtp_port} | web
+        services = Services(**{name: Endpoint(LOOPBACK, port, "none") for name, port in at.items()})
         return PrivateServer(services, masters, description, [])
 
     return on_free_ports(LOOPBACK, imap_port, smtp_port, start)

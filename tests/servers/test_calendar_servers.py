@@ -54,12 +54,12 @@ END:VCALENDAR\r
 @pytest.mark.parametrize("name", STARTS)
 def test_a_reader_finds_what_each_user_has_stored(calendar_server: StartCalendarServer, name: str) -> None:
     accounts = numbered_accounts(2)
-    server = calendar_server(name, accounts)
-    first = CalendarReader(server.endpoint, accounts[0])
+    endpoint = calendar_server(name, accounts).services.endpoint("caldav")
+    first = CalendarReader(endpoint, accounts[0])
     calendar = f"{first.home()}work/"
     assert first.ask("MKCALENDAR", calendar)[0] == 201
     assert first.ask("PUT", f"{calendar}one.ics", SERIES, Content_Type="text/calendar", If_None_Match="*")[0] == 201
-    read = read_calendars(server, accounts)
+    read = read_calendars(endpoint, accounts)
     assert {login: {*found} for login, found in read.items()} == {"user1": {"series"}, "user2": set()}
     stored = read["user1"]["series"]
     assert stored.path == f"{calendar}one.ics"
@@ -68,8 +68,8 @@ def test_a_reader_finds_what_each_user_has_stored(calendar_server: StartCalendar
         ("Stand-up, grüne Runde", 10),
     ]
     wrong = Account(1, "user1", accounts[0].address, "wrong")
-    assert CalendarReader(server.endpoint, wrong).ask("GET", stored.path)[0] == 401
-    refused = CalendarReader(server.endpoint, accounts[1]).ask("GET", stored.path)[0]
+    assert CalendarReader(endpoint, wrong).ask("GET", stored.path)[0] == 401
+    refused = CalendarReader(endpoint, accounts[1]).ask("GET", stored.path)[0]
     assert refused == {"radicale": 403, "xandikos": 500}[name]  # an exception that xandikos does not catch
 
 

@@ -1,4 +1,4 @@
-"""Real CalDAV servers for tests, and a reader of their calendars that shares no code with loadsim.
+"""Real CalDAV servers for tests, and a reader of their calendars that has none of loadsim's code.
 
 `calendar_server` is a factory like `dovecot_postfix`: called with the name of a server and accounts, it returns a
 running one, which is stopped, and its directory removed, when the module's tests are done.
@@ -18,12 +18,13 @@ from xml.etree import ElementTree
 import pytest
 from icalendar import Calendar, Event
 from mailservers import short_directory
-from other_servers.calendars import CalendarServer, start_radicale, start_xandikos
+from other_servers.calendars import start_radicale, start_xandikos
 from patience import PATIENCE_S
 
 from loadsim.model.ports import Account, Endpoint
+from loadsim.servers.running import RunningServer
 
-StartCalendarServer = Callable[[str, Sequence[Account]], CalendarServer]
+StartCalendarServer = Callable[[str, Sequence[Account]], RunningServer]
 
 STARTS = {"radicale": start_radicale, "xandikos": start_xandikos}
 
@@ -39,10 +40,10 @@ MULTISTATUS, MOVED = 207, (301, 302, 303, 307, 308)
 
 @pytest.fixture(scope="module")
 def calendar_server() -> Iterator[StartCalendarServer]:
-    """`calendar_server(name, accounts) -> CalendarServer`, stopped after the module; `name` is one of `STARTS`."""
+    """`calendar_server(name, accounts) -> RunningServer`, stopped after the module; `name` is one of `STARTS`."""
     with ExitStack() as stack:
 
-        def start(name: str, accounts: Sequence[Account]) -> CalendarServer:
+        def start(name: str, accounts: Sequence[Account]) -> RunningServer:
             directory = stack.enter_context(short_directory())
             return stack.enter_context(STARTS[name](accounts, {}, directory))
 
@@ -152,6 +153,6 @@ def _path(reference: str) -> str:
     return urlsplit(reference.strip()).path
 
 
-def read_calendars(server: CalendarServer, accounts: Sequence[Account]) -> dict[str, dict[str, Stored]]:
+def read_calendars(endpoint: Endpoint, accounts: Sequence[Account]) -> dict[str, dict[str, Stored]]:
     """All calendars' objects by login and UID."""
-    return {each.login: CalendarReader(server.endpoint, each).events() for each in accounts}
+    return {each.login: CalendarReader(endpoint, each).events() for each in accounts}
