@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from loadsim.errors import ConfigError, TaskFailed
-from loadsim.model.ports import Account, Services
+from loadsim.model.ports import VISIT_COMMANDS, Account, Services
 from loadsim.model.terms import CALDAV
 from loadsim.protocols.caldav.calendar import CalDavCalendar
 from loadsim.protocols.registry import open_calendars
-from loadsim.provisioning.sessions import NullObserver, all_done, name_of
+from loadsim.provisioning.sessions import NullObserver, all_done, each_account, name_of
 from loadsim.scenario.population import Population
 from loadsim.scenario.scenario import Scenario
 
@@ -33,23 +33,23 @@ async def visit_calendars(
     accounts: Sequence[Account], services: Services, work: Callable[[CalDavCalendar], Awaitable[T]]
 ) -> list[T | ConfigError]:
     """Do the work on each account's calendar. Return the results in the accounts' order, failures as `ConfigError`."""
-    calendars = open_calendars(services) if accounts else None
-    slots = asyncio.Semaphore(AT_ONCE)
+    calendars = open_calendars(services)
 
     async def visit(account: Account) -> T | ConfigError:
         assert calendars is not None
         calendar = calendars.of(account, NullObserver())
-        async with slots:
-            try:
+        try:
+            async with asyncio.timeout(services.visit_limit_s):
                 return await work(calendar)
-            except TaskFailed as failure:
-                return ConfigError(
-                    f"{name_of(account)}: server.caldav: expected the user's calendars, found: {failure}"
-                )
-            finally:
-                await calendar.close()
+        except TaskFailed as failure:
+            found = str(failure)
+        except TimeoutError:
+            found = f"a visit of more than {services.visit_limit_s:g} s ({VISIT_COMMANDS} x limits.command)"
+        finally:
+            await calendar.close()
+        return ConfigError(f"{name_of(account)}: server.caldav: expected the user's calendars, found: {found}")
 
-    return await asyncio.gather(*map(visit, accounts))
+    return await each_account(accounts, min(AT_ONCE, len(accounts)), visit)
 
 
 async def prepare_calendars(accounts: Sequence[Account], services: Services) -> None:

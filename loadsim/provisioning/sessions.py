@@ -83,8 +83,8 @@ def services_of(scenario: Scenario) -> Services:
             " and is initialised there"
         )
     stated = scenario.server.endpoints
-    others = {LDAP, NNTP, CALDAV, *(["outside"] if scenario.outside else [])}
-    used = (needed_services(scenario) or stated.keys()) | others
+    further = [*([CALDAV] if scenario.calendars else []), *(["outside"] if scenario.outside else [])]
+    used = (needed_services(scenario) or stated.keys()) | {LDAP, NNTP, *further}
     endpoints: dict[str, Any] = {name: with_authorities(stated[name]) for name in stated if name in used}
     return scenario.using(Services(**endpoints, command_limit_s=scenario.limits.command_s))
 
@@ -119,6 +119,22 @@ async def visit(
     service = preparing_driver(services)
     driver = open_driver(service, services)
     most = min(services.endpoint(service).preparation_connections, len(accounts))
+    results = await each_account(accounts, most, lambda account: _visit(account, driver, services, work), progress)
+    if all(isinstance(result, ConfigError) for result in results):
+        return results
+    good = next(
+        account for account, result in zip(accounts, results, strict=True) if not isinstance(result, ConfigError)
+    )
+    return [named(account, result, good) for account, result in zip(accounts, results, strict=True)]
+
+
+async def each_account(
+    accounts: Sequence[Account],
+    most: int,
+    work: Callable[[Account], Awaitable[T | ConfigError]],
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> list[T | ConfigError]:
+    """Do the work for each account, `most` at a time; `visit` says how it goes on after failures."""
     results: dict[int, T | ConfigError] = {}
     waiting = deque(accounts)
     in_a_row = 0
@@ -127,7 +143,7 @@ async def visit(
         nonlocal in_a_row
         while waiting:
             account = waiting.popleft()
-            result = results[account.number] = await _visit(account, driver, services, work)
+            result = results[account.number] = await work(account)
             in_a_row = in_a_row + 1 if isinstance(result, ConfigError) else 0
             if in_a_row >= HOPELESS:
                 results.update(dict.fromkeys((left.number for left in waiting), result))
@@ -141,10 +157,7 @@ async def visit(
                 visitors.create_task(visitor())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    if all(isinstance(result, ConfigError) for result in results.values()):
-        return [results[account.number] for account in accounts]
-    good = next(account for account in accounts if not isinstance(results[account.number], ConfigError))
-    return [named(account, results[account.number], good) for account in accounts]
+    return [results[account.number] for account in accounts]
 
 
 def named(account: Account, result: T | ConfigError, good: Account) -> T | ConfigError:

@@ -1,7 +1,7 @@
 """SCHEDULE on a calendar server: users add an event or change their last one, and look at what is new.
 
-In turn, a user adds an event and changes it. If there are too many, the oldest is removed. None of the numbers here has a
-source: LoadSim kept a schedule file.
+In turn, a user adds an event and changes it. If there are too many, the oldest is removed. None of the numbers here has
+a source: LoadSim kept a schedule file.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import control_targets, file_targets, jmap_targets, mail_targets, mapi_targets, visit_targets
+from . import caldav_targets, control_targets, file_targets, jmap_targets, mail_targets, mapi_targets, visit_targets
 from .target import Target
 
 TARGETS: Mapping[str, Target] = {
@@ -13,6 +13,7 @@ TARGETS: Mapping[str, Target] = {
         *mail_targets.TARGETS,
         *mapi_targets.TARGETS,
         *jmap_targets.TARGETS,
+        *caldav_targets.TARGETS,
         *visit_targets.TARGETS,
         *file_targets.TARGETS,
         *control_targets.TARGETS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
@@ -145,11 +145,6 @@ def parse(body: bytes) -> Element:
     except (expat.ExpatError, LookupError, ValueError):  # the latter: an unknown encoding
         raise malformed("XML") from None
     return tree.close()
-
-
-def items(multistatus: Multistatus) -> Iterator[Found]:
-    """Yield the responses about resources with an ETag, which leaves out collections of some servers."""
-    return (found for found in multistatus.responses if found.status == 200 and ETAG in found.properties)
 
 
 def malformed(expected: str) -> ProtocolError:
