@@ -160,6 +160,6 @@ def cancelled(stored: Stored) -> bool:
 
 
 def shown(stored: Stored) -> tuple[str, ...]:
-    """What an event's invited users see of it."""
+    """Return the summary and the times of an event."""
     event = stored.events[0]
     return (str(event["SUMMARY"]), *(event[name].to_ical().decode() for name in ("DTSTART", "DTEND")))
