@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agreement import events_by_log
 from calendar_servers import STARTS, CalendarReader, StartCalendarServer, read_calendars
 from imap_script import Ear
 from mailservers import StartEmbedded
-from other_servers.calendars import CalendarServer
 from small_runs import loadsim, on, population_of, written
 from virtual_runs import quiet
 
 from loadsim.model.calendar_event import Event, event_uid
-from loadsim.model.ports import Account
-from loadsim.model.records import EVENTS
+from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.caldav.calendar import CalDavCalendars
 from loadsim.scenario.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
@@ -38,7 +37,7 @@ def site(
     embedded_server: StartEmbedded,
     calendar_server: StartCalendarServer,
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Path, CalendarServer, Sequence[Account]]:
+) -> tuple[Path, Endpoint, Sequence[Account]]:
     """A scenario on running servers, the calendar server, and the users' accounts."""
     place = tmp_path_factory.mktemp(request.param)
     profile = quiet(schedule={"per_day": 12}, new_mail={"per_day": 2, "recipients": 2})
@@ -49,19 +48,17 @@ def site(
     mailboxes = {"topology": [{key: group[key] for key in ("profile", "users")}]}
     accounts, lists = population_of(load_scenario(str(written(place / "mail.yaml", **(fixed | mailboxes)))))
     keys = on(embedded_server(accounts, lists).services)
-    server = calendar_server(request.param, accounts)
-    tls = {} if server.endpoint.ca_file is None else {"tls": "implicit", "ca_file": server.endpoint.ca_file}
-    keys["server"]["caldav"] = {"host": server.endpoint.host, "port": server.endpoint.port, **tls}
-    return written(place / "scenario.yaml", **fixed, **keys), server, accounts
+    endpoint = calendar_server(request.param, accounts).services.endpoint("caldav")
+    tls = {} if endpoint.ca_file is None else {"tls": "implicit", "ca_file": endpoint.ca_file}
+    keys["server"]["caldav"] = {"host": endpoint.host, "port": endpoint.port, **tls}
+    return written(place / "scenario.yaml", **fixed, **keys), endpoint, accounts
 
 
-async def test_an_event_is_stored_changed_followed_and_removed(
-    site: tuple[Path, CalendarServer, Sequence[Account]],
-) -> None:
+async def test_an_event_is_stored_changed_followed_and_removed(site: tuple[Path, Endpoint, Sequence[Account]]) -> None:
     """With the token that the server gave, and with one that it never gave."""
-    _, server, accounts = site
+    _, endpoint, accounts = site
     account, ear = accounts[-1], Ear()
-    calendar = CalDavCalendars(server.endpoint, 60.0).of(account, ear)
+    calendar = CalDavCalendars(endpoint, 60.0).of(account, ear)
     begin = datetime(2026, 12, 1, 9, tzinfo=UTC)
     uid = event_uid("s4.0", "run-1", account.domain)
     event = Event(
@@ -73,28 +70,28 @@ async def test_an_event_is_stored_changed_followed_and_removed(
     assert await calendar.store(changed, changes=True)
     calendar._token = "nonsense"
     await calendar.follow()
-    (stored,) = read_calendars(server, [account])[account.login][uid].events
+    (stored,) = read_calendars(endpoint, [account])[account.login][uid].events
     assert (stored["SUMMARY"], stored["DTSTART"].dt) == (changed.summary, changed.begin)
     assert (stored["RRULE"]["FREQ"], stored["RRULE"]["COUNT"]) == (["WEEKLY"], [8])
     await calendar.remove(changed)
     await calendar.follow()
     await calendar.clean()
     await calendar.close()
-    assert read_calendars(server, [account]) == {account.login: {}}
+    assert read_calendars(endpoint, [account]) == {account.login: {}}
     outcomes = [outcome for name, outcome, *_ in ear.commands if name == "CALDAV sync-collection"]
     assert outcomes == ["ok", "refused", "ok", "ok"]
 
 
-def uids(server: CalendarServer, accounts: Sequence[Account]) -> dict[str, set[str]]:
-    return {login: {*found} for login, found in read_calendars(server, accounts).items()}
+def uids(endpoint: Endpoint, accounts: Sequence[Account]) -> dict[str, set[str]]:
+    return {login: {*found} for login, found in read_calendars(endpoint, accounts).items()}
 
 
 def test_a_run_leaves_what_its_records_say_and_clean_and_check_nothing(
-    site: tuple[Path, CalendarServer, Sequence[Account]], tmp_path: Path
+    site: tuple[Path, Endpoint, Sequence[Account]], tmp_path: Path
 ) -> None:
-    """Another program's event stays; the run's are counted by a reader that shares no code with loadsim."""
-    scenario, server, accounts = site
-    first = CalendarReader(server.endpoint, accounts[0])
+    """Another program's event stays; the run's are counted by a reader that has none of loadsim's code."""
+    scenario, endpoint, accounts = site
+    first = CalendarReader(endpoint, accounts[0])
     assert first.ask("MKCALENDAR", f"{first.home()}private/")[0] == 201
     assert first.ask("PUT", f"{first.home()}private/theirs.ics", FOREIGN, Content_Type="text/calendar")[0] == 201
 
@@ -111,36 +108,30 @@ def test_a_run_leaves_what_its_records_say_and_clean_and_check_nothing(
     assert {"CALDAV MKCALENDAR"}.isdisjoint(sent), "init has made the calendars"
     assert all(sent.count(f"CALDAV {name}") >= task["hits"] for name in ("PUT", "GET", "sync-collection"))
 
-    expected: dict[str, set[str]] = {account.login: set() for account in accounts}
-    for mails in log.pieces("mails"):
-        for mail in mails.records():
-            if log.strings[mail["folder"]] == "Events":
-                name, kept = mail["message"].decode(), expected[accounts[mail["user"] - 1].login]
-                uid = f"loadsim-{name}.{log.header.run}@{accounts[0].domain}"
-                {"saved": kept.add, "expunged": kept.discard}[EVENTS[mail["event"]]](uid)
+    expected = events_by_log(accounts, log)
     expected[accounts[0].login].add("theirs")
-    assert uids(server, accounts) == expected
+    assert uids(endpoint, accounts) == expected
 
     assert audit_of(tmp_path / "out") == {}
     login, uid = next((login, uid) for login, kept in expected.items() for uid in kept if uid != "theirs")
     account = next(account for account in accounts if account.login == login)
-    stored = read_calendars(server, accounts)[login][uid]
-    assert CalendarReader(server.endpoint, account).ask("DELETE", stored.path)[0] in (200, 204)
+    stored = read_calendars(endpoint, accounts)[login][uid]
+    assert CalendarReader(endpoint, account).ask("DELETE", stored.path)[0] in (200, 204)
     loadsim("audit", tmp_path / "out", "--set", "accounts.password=secret-{index}")
     assert audit_of(tmp_path / "out") == {"mail-lost": 1}
 
     cleaned = loadsim("clean", scenario)
     assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
     nothing = {account.login: set[str]() for account in accounts} | {accounts[0].login: {"theirs"}}
-    assert uids(server, accounts) == nothing
-    places = [place for account in accounts for place in CalendarReader(server.endpoint, account).calendars()]
+    assert uids(endpoint, accounts) == nothing
+    places = [place for account in accounts for place in CalendarReader(endpoint, account).calendars()]
     assert not any(place.endswith("/loadsim/") for place in places)
 
     checked = loadsim("check", scenario)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "calendar server" in checked.stdout
     assert "PUT, GET" in checked.stdout
-    assert uids(server, accounts) == nothing
+    assert uids(endpoint, accounts) == nothing
 
 
 def audit_of(run: Path) -> dict[str, int]:
@@ -152,7 +143,7 @@ def audit_of(run: Path) -> dict[str, int]:
 
 
 def test_a_calendar_server_that_is_not_there_is_one_line(
-    site: tuple[Path, CalendarServer, Sequence[Account]], tmp_path: Path
+    site: tuple[Path, Endpoint, Sequence[Account]], tmp_path: Path
 ) -> None:
     ran = loadsim("run", site[0], "--out", tmp_path / "out", "--set", "server.caldav.port=1")
     assert ran.returncode == 2

@@ -43,6 +43,20 @@ def mailboxes_by_log(workload: Workload, log: TimingLog) -> Mailboxes:
     return {user: _without_empty(folders) for user, folders in held.items()}
 
 
+def events_by_log(accounts: Iterable[Account], log: TimingLog) -> dict[str, set[str]]:
+    """The UIDs of the events that users have made on a calendar server, and not removed, by login."""
+    owners = {account.number: account for account in accounts}
+    held: dict[str, set[str]] = {account.login: set() for account in owners.values()}
+    mails = log.mails[log.mails["at_us"].argsort(kind="stable")]
+    for record, folder in zip(mails, log.names(mails, "folder"), strict=True):
+        if folder == "Events":
+            owner = owners[int(record["user"])]
+            uid = f"loadsim-{record['message'].decode()}.{log.header.run}@{owner.domain}"
+            events = held[owner.login]
+            {"saved": events.add, "expunged": events.remove}[EVENTS[record["event"]]](uid)
+    return held
+
+
 def mailboxes_by_doveadm(accounts: Iterable[Account], doveadm: object) -> Mailboxes:
     """Return a mailbox as `doveadm fetch` reads it, from Dovecot's files and without IMAP."""
     assert callable(doveadm)
