@@ -20,7 +20,7 @@ from loadsim.model.content.sized import SizedContents
 from loadsim.model.content.templates import Entity, Pool
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.message_tag import HEADER, MessageTag
-from loadsim.model.ports import Account, DriverOfSenders, Endpoint, Observer, Services
+from loadsim.model.ports import Account, DriverOfSenders, Endpoint, Observer, PortsApart, Services
 from loadsim.model.terms import INJECT
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.scenario.server import Server
@@ -136,9 +136,8 @@ class PlanHost:
         self.now_ns = now.now_ns
         self.counts = SessionCounts()
         has_directory = isinstance(workload.scenario.server, Server) and workload.scenario.server.ldap is not None
-        self.directory = PlannedDirectory if has_directory else None
-        self.newsgroup = None  # its commands are counted as those in the mailbox
-        self.calendar = PlannedCalendar
+        # A newsgroup's commands are counted as those in the mailbox.
+        self.apart = PortsApart(directory=PlannedDirectory if has_directory else None, calendar=PlannedCalendar)
 
     def wall_clock_us(self) -> int:
         return WALL_CLOCK_US

@@ -26,16 +26,7 @@ from loadsim.engine.run_log import LogFlusher, RunLog
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import (
-    Account,
-    Clock,
-    Driver,
-    DriverOfSenders,
-    KeptLines,
-    OpenCalendar,
-    OpenDirectory,
-    OpenPublicFolder,
-)
+from loadsim.model.ports import NOTHING_APART, Account, Clock, Driver, DriverOfSenders, KeptLines, PortsApart
 from loadsim.model.records import GENERATOR
 from loadsim.protocols.error_mapping import internal, own_failure
 from loadsim.protocols.lines import KEEPING_USERS, KEPT_LINES, NO_LINES, Trace, excerpt, text_of
@@ -88,8 +79,7 @@ class EngineLoad:
     `drivers` has one driver for each combination of protocol and programs among these users, `companions` one for each
     of their companions that watch, and `assistants` one for each kind of calls, all by `Group.driver_name`.
     `plugin_tasks` has the plug-ins' tasks by name. `plan` returns a user's activities; if its second argument is true,
-    the plan is endless. `directory` opens a user's address book, `newsgroup` the public folder, and `calendar` one on a
-    calendar server. Outside `senders` submit by the driver `outside`.
+    the plan is endless. Outside `senders` submit by the driver `outside`.
     """
 
     workload: Workload
@@ -101,9 +91,7 @@ class EngineLoad:
     assistants: Mapping[str, Mapping[str, Driver]] = field(default_factory=dict)
     plugin_tasks: Mapping[str, Task] = field(default_factory=dict)
     plan: Callable[[UserMail, bool], Iterator[UnderWay]] = plan
-    directory: OpenDirectory | None = None
-    newsgroup: OpenPublicFolder | None = None
-    calendar: OpenCalendar | None = None
+    apart: PortsApart = NOTHING_APART
     senders: Collection[int] = ()
     outside: DriverOfSenders | None = None
 
@@ -146,7 +134,7 @@ class Engine:
         # What it runs, and how.
         self.workload = workload = load.workload
         self.contents = load.contents
-        self.directory, self.newsgroup, self.calendar = load.directory, load.newsgroup, load.calendar
+        self.apart = load.apart
         self.plugin_tasks = load.plugin_tasks
         self.plan = load.plan
         self.run_id = load.run_id

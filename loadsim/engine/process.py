@@ -31,15 +31,7 @@ from loadsim.model.partition import Assignment
 from loadsim.model.ports import Services
 from loadsim.model.state_checks import StateChecks
 from loadsim.processes.event_loop import fastest_loop
-from loadsim.protocols.registry import (
-    open_assistants,
-    open_calendar,
-    open_companions,
-    open_directory,
-    open_drivers,
-    open_newsgroups,
-    outside_driver,
-)
+from loadsim.protocols.registry import open_apart, open_assistants, open_companions, open_drivers, outside_driver
 from loadsim.protocols.sasl.choice import used_methods
 from loadsim.protocols.transport import ACKNOWLEDGEMENTS
 from loadsim.scenario.scenario import Scenario
@@ -150,9 +142,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
         open_companions(scenario, services),
         open_assistants(scenario, services),
         load_tasks(scenario),
-        directory=open_directory(services),
-        newsgroup=open_newsgroups(services),
-        calendar=open_calendar(services),
+        apart=open_apart(services),
         senders=workload.senders_of(begin.assignment),
         outside=outside_driver(scenario, drivers),
     )

@@ -383,6 +383,21 @@ OpenPublicFolder = Callable[[Account, Observer], PublicFolder]
 
 
 @dataclass(frozen=True, slots=True)
+class PortsApart:
+    """What opens a user's ports on servers apart from that of the mailbox; nothing is connected yet.
+
+    None: there is no address book, the public folder or the calendar is in the mailbox.
+    """
+
+    directory: OpenDirectory | None = None
+    newsgroup: OpenPublicFolder | None = None
+    calendar: OpenCalendar | None = None
+
+
+NOTHING_APART = PortsApart()
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """One user's ports, as implemented by a driver.
 

@@ -10,7 +10,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.mail_program import OUTLOOK_LIKE, PER_VIEW, program_names
 from loadsim.model.plugin_reports import CheckedDriver
-from loadsim.model.ports import Account, Driver, DriverOfSenders, Observer, OpenCalendar, OpenDirectory, Services
+from loadsim.model.ports import Account, Driver, DriverOfSenders, Observer, OpenDirectory, PortsApart, Services
 from loadsim.model.terms import CALDAV, OVER_HTTP, POP3, PUBLIC_TASKS, SERVICES
 from loadsim.plugins import names, plugin, plugins
 from loadsim.protocols.caldav.calendar import CalDavCalendars
@@ -117,10 +117,10 @@ def open_calendars(services: Services) -> CalDavCalendars | None:
     return None if services.caldav is None else CalDavCalendars(services.caldav, services.command_limit_s)
 
 
-def open_calendar(services: Services) -> OpenCalendar | None:
-    """Return what opens users' calendars in a run. Raises as `open_calendars` does."""
+def open_apart(services: Services) -> PortsApart:
+    """Return what opens users' ports apart from the mailbox. Raises as `open_calendars` does."""
     calendars = open_calendars(services)
-    return None if calendars is None else calendars.of
+    return PortsApart(open_directory(services), open_newsgroups(services), None if calendars is None else calendars.of)
 
 
 def needed_services(scenario: Scenario) -> frozenset[str]:

@@ -24,7 +24,7 @@ from loadsim.findings.severity import Severity
 from loadsim.model.content.compose import READ_RECEIPT
 from loadsim.model.content.templates import KINDS
 from loadsim.model.delivery_report import may_report
-from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox, OpenCalendar, OpenPublicFolder, SearchKey
+from loadsim.model.ports import INBOX, NOTHING_APART, Account, Driver, Flag, Header, Mailbox, PortsApart, SearchKey
 from loadsim.model.records import DELIVERY_RECEIPT, SPANS, CommandFields, MailFields, TaskFields
 from loadsim.model.terms import RETURN_RECEIPT, TRACK_RECEIPT
 from loadsim.protocols.calendar import MailboxCalendar
@@ -142,8 +142,7 @@ class TaskCheck(StandaloneControl):
         partner: int,
         folder: str,
         wait_s: float,
-        newsgroup: OpenPublicFolder | None = None,
-        calendar: OpenCalendar | None = None,
+        apart: PortsApart = NOTHING_APART,
         index: int = 0,
     ) -> None:
         super().__init__(MonotonicClock())
@@ -170,8 +169,7 @@ class TaskCheck(StandaloneControl):
             post.run_id,
             plugin_tasks=plugin_tasks,
             plan=self._plan,
-            newsgroup=newsgroup,
-            calendar=calendar,
+            apart=apart,
         )
         records = EngineRecords(self, Events(None), failed=self._failed)
         options = EngineOptions(self._clock, time.time_ns() // 1000, self, owns_process=False)
@@ -181,7 +179,7 @@ class TaskCheck(StandaloneControl):
         self.planned = planned_tasks(self.user.profile)
         self._mail = OwnMail(self.user.mailbox, post.run_id, TRACK_RECEIPT in self.planned)
         self.user.mailbox = cast(Mailbox, self._mail)
-        if newsgroup is None:
+        if apart.newsgroup is None:
             self.user.public = FolderInMailbox(self.user.mailbox)
         self.user.stored = StoredMail(user, None, lambda *_: None)  # a mailbox need not be in its start state
         if isinstance(self.user.calendar, MailboxCalendar):

@@ -22,7 +22,7 @@ from loadsim.model.content.compose import Contents
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, PUBLIC, SENT_ITEMS, Account, Services
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.model.state_checks import StateChecks
-from loadsim.protocols.registry import IN_THE_ENGINE, open_calendar, open_driver, open_newsgroups
+from loadsim.protocols.registry import IN_THE_ENGINE, open_apart, open_driver
 from loadsim.provisioning.calendars import clean_calendars, schedules, with_calendars
 from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
@@ -241,8 +241,7 @@ async def _do_tasks(check: Check) -> None:
         for group in groups.values()
     }
     folders = {place.account.number: place.folder for place in check.places}
-    users, plugin_tasks = list(check.users), load_tasks(scenario)
-    newsgroup, calendar = open_newsgroups(check.services), open_calendar(check.services)
+    users, plugin_tasks, apart = list(check.users), load_tasks(scenario), open_apart(check.services)
     check.touched.update(users)
 
     async def do_tasks(user: int, partner: int) -> None:
@@ -252,7 +251,7 @@ async def _do_tasks(check: Check) -> None:
             if name != preparing:
                 check.state.forget(user)
             folder = folders.get(user, INBOX)
-            of_user = (user, partner, folder, check.wait_s, newsgroup, calendar, index)
+            of_user = (user, partner, folder, check.wait_s, apart, index)
             task = TaskCheck(check.post, plugin_tasks, name, drivers[name], *of_user)
             check.tasks.append(task)
             await task.run()

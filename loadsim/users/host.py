@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import KeptLines, Observer, OpenCalendar, OpenDirectory, OpenPublicFolder, Recorder
+from loadsim.model.ports import KeptLines, Observer, PortsApart, Recorder
 from loadsim.scenario.workload import Workload
 
 Late_s = tuple[float, float, float]
@@ -74,9 +74,7 @@ class Host(Protocol):
     workload: Workload
     contents: Contents
     run_id: str
-    directory: OpenDirectory | None  # of the address book, if users have one
-    newsgroup: OpenPublicFolder | None  # None if the public folder is in the mailbox
-    calendar: OpenCalendar | None  # of the calendar server, if there is one
+    apart: PortsApart
     plugin_tasks: Mapping[str, Any]  # values are `tasks.Task`, but that module imports this one
     plan: Callable[[Any, bool], Iterator[Any]]  # `activities.plan`, or a replacement
     log_on_slots: asyncio.Semaphore  # limits how many users log on at once before the common start

@@ -81,8 +81,9 @@ class UserMail:
         self.group = host.workload.population.group(account.number)
         self.profile = self.group.profile
         self._open(driver)
-        self.directory = None if host.directory is None else host.directory(account, observer)
-        opens = host.calendar if self.group.calendar == CALDAV else None
+        opens_book = host.apart.directory
+        self.directory = None if opens_book is None else opens_book(account, observer)
+        opens = host.apart.calendar if self.group.calendar == CALDAV else None
         self.calendar_server = None if opens is None else opens(account, observer)
         self.events: list[tuple[str, Event]] = []  # on the calendar server, oldest first, each with its id
         self.folders = () if self.maildrop else host.workload.own_folders(account.number)
@@ -105,7 +106,7 @@ class UserMail:
     def _open(self, driver: Driver) -> None:
         session = driver.session(self.account, self.observer)
         self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
-        apart = self.host.newsgroup
+        apart = self.host.apart.newsgroup
         self.public = FolderInMailbox(self.mailbox) if apart is None else apart(self.account, self.observer)
         self.poll_s, self.copied, self.maildrop = session.poll_s, session.copied, session.maildrop
 

@@ -19,7 +19,7 @@ from loadsim.engine.event_log import Events
 from loadsim.model.ports import Header, SearchKey
 from loadsim.model.records import SPANS, TaskFields
 from loadsim.model.terms import ASSISTANT_TASKS, INJECT, RESOLVE, RETURN_RECEIPT, TRACK_RECEIPT
-from loadsim.protocols.registry import open_assistants, open_directory, open_driver, open_drivers
+from loadsim.protocols.registry import open_apart, open_assistants, open_driver, open_drivers
 from loadsim.provisioning.check_tasks import ENDLESS_US, Post
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.sessions import NullObserver, services_of
@@ -70,9 +70,9 @@ class EachTask(StandaloneControl):
             self._planned = {*driver.supported_tasks & TASKS.keys()} - {FIRST_SYNC.name}
             self._planned -= set() if services.ldap else {RESOLVE}
             # The run.
-            plan, directory = self._plan, open_directory(own)
+            plan, apart = self._plan, open_apart(own)
             drivers[own_group.driver_name] = driver
-            by_engine = EngineLoad(load, users, drivers, contents(), RUN, {}, assistants, {}, plan, directory)
+            by_engine = EngineLoad(load, users, drivers, contents(), RUN, {}, assistants, {}, plan, apart)
             options = EngineOptions(self._clock, time.time_ns() // 1000, self, owns_process=False, strict=True)
             self._engine = Engine(by_engine, EngineRecords(self, Events(None)), options)
             self._user = self._engine.users[0]

@@ -20,7 +20,7 @@ from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecor
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import Driver, Endpoint, OpenCalendar, Services
+from loadsim.model.ports import Driver, Endpoint, OpenCalendar, PortsApart, Services
 from loadsim.model.records import SPANS, CommandFields, MailFields, TaskFields
 from loadsim.protocols.in_memory import Fault, InMemoryDriver
 from loadsim.protocols.registry import open_driver
@@ -221,7 +221,7 @@ def live(
             companions(driver),
             assistants(driver),
             load_tasks(scenario),
-            calendar=calendar,
+            apart=PortsApart(calendar=calendar),
             senders=workload.senders if senders is None else senders,
             outside=driver,
         )
