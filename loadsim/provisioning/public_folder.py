@@ -8,13 +8,13 @@ articles are removed: readers cannot.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import OF_ALL_USERS, PUBLIC, Account, Services
-from loadsim.model.provisioning_ports import MessageSource, Provisioning, batches
+from loadsim.model.provisioning_ports import MessageSource, NewMessage, Provisioning, batches
 from loadsim.model.terms import NNTP, POST, PUBLIC_TASKS
 from loadsim.protocols.nntp.newsgroup import Newsgroup
 from loadsim.protocols.registry import IN_THE_ENGINE, open_newsgroups
@@ -101,20 +101,19 @@ async def check_public_folder(workload: Workload, services: Services, users: Ite
 
 async def _check_newsgroup(newsgroup: Newsgroup, services: Services, posts: bool) -> None:
     """Log on and open the newsgroup, in which the user must be allowed to post if they will."""
-    where = f"{name_of(newsgroup.account)}: folders.public"
+    where = f"{name_of(newsgroup.account)}: folders.public: expected"
     try:
-        try:
-            await newsgroup.log_on()
-        except TaskFailed as failure:
-            raise no_access(NNTP, services, newsgroup.account, failure) from None
+        await newsgroup.log_on()
+    except TaskFailed as failure:
+        raise no_access(NNTP, services, newsgroup.account, failure) from None
+    try:
         await newsgroup.poll()
     except TaskFailed as failure:
-        expected = f"expected a newsgroup {newsgroup.name} that users can read"
-        raise ConfigError(f"{where}: {expected}, found: {failure}") from None
+        raise ConfigError(f"{where} a newsgroup {newsgroup.name} that users can read, found: {failure}") from None
     finally:
         await newsgroup.close()
     if posts and not newsgroup.takes_posts:
-        raise ConfigError(f"{where}: expected a news server that lets users post, found none of CAPABILITIES is POST")
+        raise ConfigError(f"{where} a news server that lets users post, found CAPABILITIES without POST")
 
 
 async def restore_public(
@@ -154,19 +153,23 @@ async def _complete_newsgroup(account: Account, newsgroup: Newsgroup, start: Sto
         return Counter(tag for tag in own if tag is not None and tag.run == INITIAL_RUN)
 
     before = await held()
-    missing = [each for each in start.messages(OF_ALL_USERS, PUBLIC) if tag_of(each.message) not in before]
+
+    def lacking() -> Iterator[NewMessage]:
+        return (each for each in start.messages(OF_ALL_USERS, PUBLIC) if tag_of(each.message) not in before)
+
+    missing = sum(1 for _ in lacking())
     count = start.folders(OF_ALL_USERS)[PUBLIC]
     expected = f"{name_of(account)}: folders.public: expected {count} articles of loadsim's start state"
     advice = "articles cannot be replaced, so empty the server's spool and history, or name another domain"
-    if before.total() + len(missing) != count:
-        raise ConfigError(f"{expected}, found {before.total()}, of which {count - len(missing)} are its own; {advice}")
+    if before.total() + missing != count:
+        raise ConfigError(f"{expected}, found {before.total()}, of which {count - missing} are its own; {advice}")
     try:
-        await newsgroup.post_all(missing)
+        await newsgroup.post_all(lacking())
     except ServerRefused as failure:
         raise ConfigError(f"{expected}, the server answered: {failure}; {advice}") from None
     if missing and (found := (await held()).total()) != count:
         raise ConfigError(f"{expected} after initialising, found {found}")
-    return len(missing)
+    return missing
 
 
 async def count_articles(account: Account, mailbox: Provisioning, services: Services) -> int:

@@ -275,7 +275,11 @@ def no_access(service: str, services: Services, account: Account, failure: TaskF
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may require TLS first: server.{service}.tls"
     elif failure.kind == REFUSED:
-        startable = " (loadsim server dovecot-postfix SCENARIO starts one)" if is_loopback(endpoint.host) else ""
+        startable = (
+            " (loadsim server dovecot-postfix SCENARIO starts one)"
+            if is_loopback(endpoint.host) and service != NNTP
+            else ""
+        )
         advice = f"; is the server running{startable}, and is server.{service}.port right?"
     if failure.kind in ("no AUTHENTICATE", "no AUTH"):
         return ConfigError(f"{name_of(account)}: server.{service}.auth: {failure.line}")

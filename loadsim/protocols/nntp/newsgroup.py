@@ -78,7 +78,8 @@ class Newsgroup:
         await (await self._session()).converse("POST", b"", _once(lines))
 
     async def leave(self) -> None:
-        """Do nothing: the Inbox is still open."""
+        """Forget the article; the Inbox is still open."""
+        self._store.clear()
 
     async def close(self) -> None:
         """QUIT, if connected. A failure is in the command's record."""
@@ -119,7 +120,7 @@ class Newsgroup:
         bodies = {ref: await self._ask("BODY", ref, LARGEST_ARTICLE_BYTES) for ref in refs}
         return {ref: body for ref, body in bodies.items() if body is not None}
 
-    async def post_all(self, messages: Sequence[NewMessage]) -> None:
+    async def post_all(self, messages: Iterable[NewMessage]) -> None:
         """Post messages of the start state; servers reject articles as old as these, so their date is that of now."""
         for message in messages:
             await self.post(_DATE.sub(b"", message.message, count=1))
