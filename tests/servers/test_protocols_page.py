@@ -38,13 +38,17 @@ NEW_PROGRAM = {
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver, and the server that it uses; `keys` are its scenario's."""
+    """A driver with a column on the page, and the server that it uses; `keys` are further ones of its scenario.
+
+    Requests to each of its `services` are read by `sent_requests.READERS`. With `has_new_partner`, another user does a
+    first sync.
+    """
 
     server: str
     services: tuple[str, ...]
     profile: dict[str, Any]
     programs: tuple[str, ...] = ("outlook-like",)
-    partner: str = ""
+    has_new_partner: bool = False
     with_directory: bool = True
     keys: dict[str, Any] | None = None
 
@@ -54,7 +58,7 @@ ALL = quiet(start_state=FEW, receipts=RECEIPTS)
 ANY = quiet(start_state=FEW)
 
 DRIVERS = {
-    "imap": Driver("dovecot", ("imap", "smtp"), ALL, ("outlook-like", "assistant"), "new", keys=PUBLIC),
+    "imap": Driver("dovecot", ("imap", "smtp"), ALL, ("outlook-like", "assistant"), True, keys=PUBLIC),
     "aioimaplib": Driver("dovecot", ("imap", "smtp"), ALL, keys=PUBLIC),
     "mapi": Driver("embedded_mapi_server", ("mapi",), ANY, with_directory=False),
     "jmap": Driver("jmap", ("jmap",), ANY),
@@ -109,7 +113,7 @@ def requests_of(name: str, services: Services, directory: dict[str, Any], place:
     (place / "all.yaml").write_text(json.dumps({"name": "all", **driver.profile}), encoding="utf-8")
     (place / "new.yaml").write_text(json.dumps(NEW_PROGRAM), encoding="utf-8")
     group = {"profile": str(place / "all.yaml"), "users": 1, "protocol": name, "program": list(driver.programs)}
-    partner = group | ({"program": str(place / "new.yaml")} if driver.partner else {})
+    partner = group | ({"program": str(place / "new.yaml")} if driver.has_new_partner else {})
     endpoints: dict[str, Any] = dict(directory)
     for service in driver.services:
         at = services.endpoint(service)
