@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 
 class Alarm:
@@ -35,6 +35,24 @@ class Alarm:
         """Return at this instant, or when `close` is called, but not for `wake`."""
         while self._now() < until_ns and not self.closed:
             await self.until(until_ns)
+
+    async def work(
+        self,
+        next_ns: Callable[[], int | None],
+        act: Callable[[], Awaitable[None]],
+        was_only_cut_off: Callable[[], bool],
+    ) -> None:
+        """Act when the next thing is due, until `close` is called. A cancellation that only cuts off an act is over."""
+        while not self.closed:
+            try:
+                due_ns = next_ns()
+                if due_ns is not None and due_ns <= self._now():
+                    await act()
+                else:
+                    await self.until(due_ns)
+            except asyncio.CancelledError:
+                if not was_only_cut_off():
+                    raise
 
     def close(self) -> None:
         self.closed = True

@@ -5,8 +5,6 @@ Each task has a session of its own. A failed task ends only its session: the nex
 
 from __future__ import annotations
 
-import asyncio
-
 from loadsim.model.ports import Driver
 from loadsim.users.alarm import Alarm
 from loadsim.users.companion import COMPANION
@@ -36,16 +34,7 @@ class Assistant:
     async def run(self) -> None:
         """Work from the common start until the host calls `close`."""
         try:
-            while not self._alarm.closed:
-                try:
-                    next_ns = self._pending.next_ns
-                    if next_ns is not None and next_ns <= self._host.now_ns():
-                        await self._do_next()
-                    else:
-                        await self._alarm.until(next_ns)
-                except asyncio.CancelledError:
-                    if not self.recorder.was_only_cut_off():
-                        raise
+            await self._alarm.work(lambda: self._pending.next_ns, self._do_next, self.recorder.was_only_cut_off)
             await self._mail.submission.close()
         except Exception as error:  # noqa: BLE001 - it ends only this assistant
             failure = self._host.internal_error(error, "an assistant's own work", self.number)

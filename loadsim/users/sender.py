@@ -6,7 +6,6 @@ world does not wait for the server.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 from loadsim.model.ports import DriverOfSenders
@@ -38,23 +37,13 @@ class Sender:
     async def run(self) -> None:
         """Submit what is due, from the common start until the host calls `close`."""
         try:
-            while not self._alarm.closed:
-                due_ns = self._due_ns
-                if due_ns is None or self._now() < due_ns:
-                    await self._alarm.until(due_ns)
-                    continue
-                try:
-                    await self._inject(due_ns, self._take())
-                except asyncio.CancelledError:
-                    if not self.recorder.was_only_cut_off():
-                        raise
+            await self._alarm.work(self._due_ns, self._inject, self.recorder.was_only_cut_off)
             await self._outbox.close()
         except Exception as error:  # noqa: BLE001 - it ends only this sender
             self.recorder.count(IDLE, self.recorder.failure(error, INJECT))
         finally:
             self._alarm.cancel()
 
-    @property
     def _due_ns(self) -> int | None:
         """When the next message is due; None before the common start, and after the end."""
         return None if self._next is None or not self._host.start_ns else self._instant_ns(self._next)
@@ -83,9 +72,10 @@ class Sender:
             self._take()
         self._next = None
 
-    async def _inject(self, due_ns: int, index: int) -> None:
-        """Compose and submit a message, and record it. Raises only the cancellation at the end of the run."""
-        recorder = self.recorder
+    async def _inject(self) -> None:
+        """Compose and submit the next message, and record it. Raises only the cancellation at the end of the run."""
+        assert self._next is not None, "nothing is due"
+        recorder, due_ns, index = self.recorder, self._instant_ns(self._next), self._take()
         recorder.begin(INJECT, due_ns)
         try:
             outgoing = recorder.compose(self._outbox.compose, index)
