@@ -322,6 +322,32 @@ def test_without_a_stream_users_ask_for_changes_at_the_programs_interval(refusal
     assert ("JMAP EventSource", "refused") in ear.commands
 
 
+def test_a_stream_that_is_refused_when_reopened_is_replaced_by_looks_at_intervals() -> None:
+    async def main() -> None:
+        ear, streams = Ear(), [0]
+
+        async def replaced(request: PeerRequest, whole: PeerResponse) -> PeerResponse:
+            if request.path != "/events/":
+                return whole
+            streams[0] += 1
+            if streams[0] == 1:
+                return PeerResponse(200, headers={"Content-Type": "text/event-stream"})
+            await ear.until(lambda: ("JMAP Email/changes", "ok") in ear.commands)
+            return PeerResponse(404)
+
+        async with jmap_peer([User(OWN.login, OWN.address, OWN.password)], replace=replaced) as peer:
+            services = replace(services_of(peer), program=replace(OUTLOOK_LIKE, poll_s=0.1))
+            mailbox = open_driver("jmap", services).session(OWN, ear).mailbox
+            await mailbox.log_on()
+            await mailbox.headers(INBOX, 50)
+            await mailbox.watch()
+            await ear.until(lambda: ("JMAP poll", "ok") in ear.commands)
+            mailbox.abandon()
+            assert not ear.losses
+
+    asyncio.run(main())
+
+
 def test_a_malformed_event_ends_the_session_and_is_reported_once() -> None:
     def reply(at: str, request: bytes) -> bytes:
         if at.startswith("/events"):

@@ -30,6 +30,12 @@ class Response:
     body: bytes = b""
 
     @property
+    def line(self) -> str:
+        """The reason phrase, and Retry-After."""
+        later = self.fields.get("retry-after")
+        return f"{self.reason}; Retry-After: {later}" if later else self.reason
+
+    @property
     def wait_s(self) -> int | None:
         """The seconds after which a busy server wants the request again (RFC 9110 section 10.2.3), at least 1.
 

@@ -34,7 +34,7 @@ class Importer:
     async def store(self, mailbox_id: str, messages: Sequence[NewMessage]) -> list[str]:
         """Store messages in a mailbox, in this order. Return their Emails' ids."""
         stored: list[str] = []
-        most = min(BATCH_MESSAGES, self.session.current.limits.objects_in_set)
+        most = min(BATCH_MESSAGES, self.session.current.objects_in_set)
         for batch in batches(messages, most, BATCH_BYTES):
             blobs = [await self.session.upload(new.message) for new in batch]
             unread = any(not keywords_of(new.flags) for new in batch)

@@ -54,7 +54,7 @@ class Lists:
         The calls `lead` go in front of the first request. A server may lower a query's limit (RFC 8620 section 5.5),
         and may return Emails in any order.
         """
-        largest = min(PAGE, self.session.current.limits.objects_in_get)
+        largest = min(PAGE, self.session.current.objects_in_get)
         sort = [{"property": "receivedAt", "isAscending": not newest_first}]
         seen: set[str] = set()
         position = 0
@@ -109,7 +109,7 @@ class Lists:
 
         With `expected`, also get those that earlier changes have announced.
         """
-        most = min(PAGE, self.session.current.limits.objects_in_get)
+        most = min(PAGE, self.session.current.objects_in_get)
         waiting = list(self.news.expected) if expected else []
         new: list[Members] = []
         has_more, rounds = True, 0

@@ -245,7 +245,7 @@ class JmapMailbox(HttpMailbox):
         """Email/get of the mailboxes, and Email/set, which destroys the Emails that are in no other one."""
         with self.session as resource:
             left, ids = await self._left(refs), _emails(refs)
-            for portion in _portions(ids, min(resource.limits.objects_in_get, resource.limits.objects_in_set)):
+            for portion in _portions(ids, min(resource.objects_in_get, resource.objects_in_set)):
                 got = await self.session.ask([Call("Email/get", {"ids": portion, "properties": ["id", "mailboxIds"]})])
                 elsewhere = [
                     email.id("id") for email in got[0].objects("list") if email.names_in("mailboxIds") - {left}
@@ -267,7 +267,7 @@ class JmapMailbox(HttpMailbox):
                 self.session.check.ignored_if_in_state()
 
     async def _patch(self, refs: Sequence[Hashable], patch: Mapping[str, Any]) -> None:
-        for portion in _portions(_emails(refs), self.session.current.limits.objects_in_set):
+        for portion in _portions(_emails(refs), self.session.current.objects_in_set):
             await self.imports.update(portion, patch)
 
     async def _left(self, refs: Sequence[Hashable]) -> str:
@@ -312,7 +312,7 @@ class JmapMailbox(HttpMailbox):
     def offer(self) -> ServerOffer:
         """The largest upload, and the log-on method."""
         resource = self.session.logon
-        return ServerOffer(frozenset([f"APPENDLIMIT={resource.limits.upload_bytes}"] if resource else ()), self._method)
+        return ServerOffer(frozenset([f"APPENDLIMIT={resource.upload_bytes}"] if resource else ()), self._method)
 
     async def status(self) -> Mapping[str, FolderStatus | None]:
         """Return all folders, without a status: no number of JMAP tells if a mailbox has changed."""

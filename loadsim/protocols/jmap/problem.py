@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from loadsim.errors import ProtocolError
 from loadsim.protocols.http.responses import Response
@@ -14,16 +15,14 @@ _WORD = re.compile(r"[A-Za-z]{1,40}")
 
 def problem_of(response: Response, name: str) -> tuple[str, str]:
     """Return the kind of a failure, such as "400 limit maxCallsInRequest Email/get", and the server's line."""
-    words, line = [str(response.status)], response.reason
+    words, line = [str(response.status)], response.line
     if "json" in response.fields.get("content-type", ""):
         try:
             problem = parse(response.body, "problem")
             words += _words(problem)
-            line = problem.text("detail", line)
+            line = replace(response, reason=problem.text("detail", response.reason)).line
         except ProtocolError:
             pass
-    if later := response.fields.get("retry-after", ""):
-        line += f"; Retry-After: {later}"
     return " ".join([*words, name]), line
 
 

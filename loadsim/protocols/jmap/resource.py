@@ -22,15 +22,6 @@ target = partial(targets.target, service="jmap")
 
 
 @dataclass(frozen=True, slots=True)
-class JmapLimits:
-    """The limits that a driver must keep (RFC 8620 section 2)."""
-
-    upload_bytes: int
-    objects_in_get: int
-    objects_in_set: int
-
-
-@dataclass(frozen=True, slots=True)
 class SessionResource:
     """A user's session resource. The URLs are request targets; those for blobs and events are templates."""
 
@@ -39,7 +30,9 @@ class SessionResource:
     upload: str
     download: str
     events: str  # "" if the server has no EventSource
-    limits: JmapLimits
+    upload_bytes: int  # at most, as the numbers of objects in a request
+    objects_in_get: int
+    objects_in_set: int
     submits: bool
 
 
@@ -60,9 +53,9 @@ def read_resource(body: bytes, endpoint: Endpoint, at: str) -> SessionResource:
         upload=target(session.text("uploadUrl"), endpoint, at),
         download=target(session.text("downloadUrl"), endpoint, at),
         events=target(events, endpoint, at) if events else "",
-        limits=JmapLimits(
-            core.number("maxSizeUpload"), max(1, core.number("maxObjectsInGet")), max(1, core.number("maxObjectsInSet"))
-        ),
+        upload_bytes=core.number("maxSizeUpload"),
+        objects_in_get=max(1, core.number("maxObjectsInGet")),
+        objects_in_set=max(1, core.number("maxObjectsInSet")),
         submits=SUBMISSION in capabilities,
     )
 

@@ -159,7 +159,6 @@ class JmapSession(HttpSession[SessionResource]):
         """Keep an event stream open, and reopen it when it ends. Return if the server refuses it."""
         resource, parser, fruitless, pushed = self.current, EventParser(), 0, False
         at = expanded(resource.events, types="*", closeafter="no", ping=str(PING_S)) if resource.events else ""
-
         request = self._request("GET", at, f"Accept: {EVENTS}{VERSION}\r\n")
         self.pushes = False
 
@@ -193,6 +192,7 @@ class JmapSession(HttpSession[SessionResource]):
                     await asyncio.sleep(PAUSE_S)
         except ServerRefused:
             self.pushes = False
+            self._push(None, None)  # `_follow` may wait for a push
 
     async def _follow(self, accepted: asyncio.Future[None]) -> None:
         """Report pushed states, of several only the last; without pushes, report None at intervals."""

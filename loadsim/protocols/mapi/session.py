@@ -213,9 +213,7 @@ class MapiSession(HttpSession[LoggedOn]):
         """Raise the failure stated by the response's HTTP status or X-ResponseCode; see `_refused`."""
         code = response.fields.get("x-responsecode", "0")
         if response.status != 200:
-            later = response.fields.get("retry-after")
-            line = f"{response.reason}; Retry-After: {later}" if later else response.reason
-            raise self._refused(f"{response.status} {kind}", line, ends)
+            raise self._refused(f"{response.status} {kind}", response.line, ends)
         if code != "0":
             shown = code if code.isdecimal() and len(code) < 4 else "malformed"
             raise self._refused(f"X-ResponseCode {shown} {kind}", "", ends)

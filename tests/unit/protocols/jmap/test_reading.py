@@ -41,7 +41,7 @@ def resource(**changes: Any) -> bytes:
 
 def test_relative_urls_are_resolved_against_the_resource() -> None:
     found = read_resource(resource(), ENDPOINT, "/jmap/session")
-    assert (found.account_id, found.api, found.limits.objects_in_get) == ("a1", "/jmap/", 20)
+    assert (found.account_id, found.api, found.objects_in_get) == ("a1", "/jmap/", 20)
     at = expanded(found.events, types="*", closeafter="no", ping="60")
     assert at == "/jmap/eventsource/?types=%2A&closeafter=no&ping=60"
     blob = expanded(found.download, accountId="a1", blobId="a/b c", name="x", type="text/plain")
