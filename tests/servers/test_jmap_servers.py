@@ -29,8 +29,8 @@ X-LoadSim: run=r; sender=1\r
 Come at noon.\r
 """
 MAILBOXES = {name: {"name": name.title(), "role": name} for name in ("drafts", "sent", "trash")}
-PROPERTIES = ["subject", "from", "messageId", "receivedAt", "keywords", "size", "hasAttachment", "preview"]
-PROPERTIES += ["header:X-LoadSim:asText", "textBody", "bodyValues", "sentAt"]
+PROPERTIES = ["subject", "from", "messageId", "receivedAt", "keywords", "size"]
+PROPERTIES += ["header:X-LoadSim:asText", "textBody", "bodyValues"]
 
 
 def addresses(found: Any) -> Any:
@@ -64,7 +64,7 @@ def dialogue(anna: JmapConnection, bert: JmapConnection) -> dict[str, Any]:
     got = anna.calls(query, get)[1]["list"][0]
     part = got.pop("textBody")[0]
     facts["text"] = got.pop("bodyValues")[part["partId"]]["value"].replace("\r\n", "\n")
-    facts["preview"], facts["from"] = got.pop("preview").strip(), addresses(got.pop("from"))
+    facts["from"] = addresses(got.pop("from"))
     facts["read"] = {name: got[name] for name in got if name != "id"}
     facts["missing"] = anna.one("Email/get", ids=[email, "none"])["notFound"]
     facts["blob"] = anna.exchange(
@@ -84,32 +84,17 @@ def dialogue(anna: JmapConnection, bert: JmapConnection) -> dict[str, Any]:
     facts["gone"] = anna.one("Email/get", ids=[email])["notFound"] == [email]
 
     # Submit
-    draft = {
-        "mailboxIds": {places["drafts"]: True},
-        "keywords": {"$draft": True},
-        "from": [{"email": f"anna@{DOMAIN}"}],
-        "to": [{"email": f"bert@{DOMAIN}"}],
-        "subject": "sent",
-        "header:X-LoadSim:asText": "run=r; sender=2",
-        "bodyValues": {"t": {"value": "x"}},
-        "textBody": [{"partId": "t", "type": "text/plain"}],
-    }
+    raw = RAW.replace(b"<one@", b"<two@")
+    own = anna.add(raw, "drafts", keywords={"$draft": True}, receivedAt="2026-11-30T09:00:02Z")
     envelope = {"mailFrom": {"email": f"anna@{DOMAIN}"}, "rcptTo": [{"email": f"bert@{DOMAIN}"}]}
     identity = anna.one("Identity/get", ids=None)["list"][0]["id"]
-    submission = {"emailId": "#d", "identityId": identity, "envelope": envelope}
-    filed = {"mailboxIds": {places["sent"]: True}, "keywords/$draft": None}
-    made, sent, implicit = anna.calls(
-        ("Email/set", {"create": {"d": draft}}),
-        ("EmailSubmission/set", {"create": {"s": submission}, "onSuccessUpdateEmail": {"#s": filed}}),
-    )
-    own = made["created"]["d"]["id"]
+    submission = {"emailId": own, "identityId": identity, "envelope": envelope}
+    filed = {f"mailboxIds/{places['drafts']}": None, f"mailboxIds/{places['sent']}": True, "keywords/$draft": None}
+    args = {"create": {"s": submission}, "onSuccessUpdateEmail": {"#s": filed}}
+    sent, implicit = anna.calls(("EmailSubmission/set", args))
     facts["submitted"] = set(sent["created"]), list(implicit["updated"]) == [own]
-    facts["filed"] = anna.get(own, "mailboxIds", "keywords", "header:X-LoadSim:asText") == {
-        "id": own,
-        "mailboxIds": {places["sent"]: True},
-        "keywords": {},
-        "header:X-LoadSim:asText": "run=r; sender=2",
-    }
+    now = anna.get(own, "mailboxIds", "keywords", "header:X-LoadSim:asText")
+    facts["filed"] = now["mailboxIds"] == {places["sent"]: True}, now["keywords"], now["header:X-LoadSim:asText"]
     arrived = eventually(lambda: bert.one("Email/query", filter={"inMailbox": bert.role("inbox")})["ids"])
     facts["arrived"] = [bert.get(each, "subject", "keywords")["subject"] for each in arrived]
     return facts | errors(anna)

@@ -3,8 +3,8 @@
 SWITCHES = {
     "plain": ("relative_urls=true",),
     "james": (
-        *("needs_version=true", "other_order=true", "query_limit=2", "no_total=true", "no_unread_import=true"),
-        *("unresolved_imports=true", "moved_is_created=true", "ignores_if_in_state=true"),
+        *("needs_version=true", "other_order=true", "query_limit=2", "no_unread_import=true"),
+        *("moved_is_created=true", "ignores_if_in_state=true"),
         *("relative_urls=true", "maxObjectsInGet=60", "maxObjectsInSet=2"),
     ),
     "cyrus": (*("relative_urls=true", 'mailboxes=[["Inbox","inbox"]]', 'push_types=["Email"]', "content_ids=true"),),

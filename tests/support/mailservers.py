@@ -107,7 +107,7 @@ class JmapServer:
 def start_jmap_peer(accounts: Iterable[Account], *settings: str, **changes: Any) -> Iterator[Services]:
     """Start the JMAP peer, and yield the services; `settings` are its switches, such as `relative_urls=true`."""
     users = [User(each.login, each.address, each.password) for each in accounts]
-    with short_directory() as directory, peer_process(directory, users, *settings) as port:
+    with peer_process(users, *settings) as port:
         yield Services(jmap=Endpoint("127.0.0.1", port), command_limit_s=PATIENCE_S, **changes)
 
 

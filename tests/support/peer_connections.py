@@ -9,10 +9,10 @@ from typing import Any
 from jmap_peer import Peer, Switches, User, jmap_peer
 from jmap_requests import JmapConnection
 
-ANNA = User("anna", "anna@example.test", "secret-1", shares=("bert",))
+ANNA = User("anna", "anna@example.test", "secret-1")
 BERT = User("bert", "bert@example.test", "secret-2")
 PLAIN = Switches()
-RAW = b"""From: =?utf-8?q?J=C3=BCrgen?= <jo@example.test>
+RAW = b"""From: =?utf-8?q?J=C3=BCrgen?= <anna@example.test>
 To: "  James Smythe" <james@example.test>, Friends: jane@example.test, =?UTF-8?Q?John_Sm=C3=AEth?= <john@example.test>;
 Subject:  a long
  subject
@@ -63,40 +63,30 @@ def with_peer(check: Callable[[Client], None], switches: Switches = PLAIN, **opt
     asyncio.run(serve())
 
 
-def draft(client: Client, to: str = BERT.address, **changes: Any) -> dict[str, Any]:
-    email = {
-        "mailboxIds": {client.role("drafts"): True},
-        "keywords": {"$draft": True, "$seen": True},
-        "from": [{"name": "Änna", "email": ANNA.address}],
-        "to": [{"name": None, "email": to}],
-        "bcc": [{"name": None, "email": ANNA.address}],
-        "subject": "Grüße",
-        "header:X-LoadSim:asText": "run=r",
-        "bodyValues": {"t": {"value": "first\nsecond ü"}},
-        "textBody": [{"partId": "t", "type": "text/plain"}],
-    }
-    return email | changes
+def sent(client: Client, raw: bytes, *recipients: str, **patch: Any) -> list[Any]:
+    """Import a draft, and submit it. Return the draft's id and the answers."""
+    draft = client.add(raw, "drafts", keywords={"$draft": True})
+    people = [{"email": recipient} for recipient in recipients]
+    envelope = {"mailFrom": {"email": ANNA.address}, "rcptTo": people}
+    submission = {"emailId": draft, "identityId": "i1", "envelope": envelope}
+    args = {"create": {"s": submission}, "onSuccessUpdateEmail": {"#s": patch}}
+    return [draft, *client.calls(("EmailSubmission/set", args))]
 
 
 class Events:
     """A user's event source."""
 
-    def __init__(self, client: Client, types: str = "*", closeafter: str = "no", ping: int = 0, last: str = "") -> None:
-        self.http = client.another()
-        headers = self.http.headers | ({"Last-Event-ID": last} if last else {})
-        self.http.http.request("GET", f"/events/?types={types}&closeafter={closeafter}&ping={ping}", headers=headers)
+    def __init__(self, client: Client, user: User = ANNA) -> None:
+        self.http = client.another(user)
+        at = self.http.path("eventSourceUrl", types="*", closeafter="no", ping="0")
+        self.http.http.request("GET", at, headers=self.http.headers)
         self.response = client.stack.enter_context(self.http.http.getresponse())
 
-    def next(self) -> dict[str, str]:
+    def changed(self) -> Any:
+        """Return the states in the next event."""
         lines = []
-        while (line := self.response.readline().decode().rstrip("\n")) or not lines:
-            if not line:
-                return {}
+        while line := self.response.readline().decode().rstrip("\n"):
             lines.append(line.partition(": "))
-        return {name: value for name, _, value in lines}
-
-    def changed(self, client: Client) -> dict[str, str]:
-        event = self.next()
+        event = {name: value for name, _, value in lines}
         assert event["event"] == "state"
-        self.last = event["id"]
-        return json.loads(event["data"])["changed"][client.account]
+        return json.loads(event["data"])["changed"][self.http.account]

@@ -6,20 +6,19 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from .messages import Message, header_value
-from .switches import Switches
+from .messages import Message
 
-EMAIL, MAILBOX, THREAD, SUBMISSION, DELIVERY = "Email", "Mailbox", "Thread", "EmailSubmission", "EmailDelivery"
-TYPES = (EMAIL, MAILBOX, THREAD, SUBMISSION, DELIVERY, "Identity")
+EMAIL, MAILBOX, DELIVERY, IDENTITY, SUBMISSION = "Email", "Mailbox", "EmailDelivery", "Identity", "EmailSubmission"
+TYPES = (EMAIL, MAILBOX, DELIVERY, IDENTITY, SUBMISSION)
 CREATED, UPDATED, DESTROYED, ARRIVED = "created", "updated", "destroyed", "arrived"
 """Kinds of changes; under the switch `moved_is_created`, an Email that enters a mailbox has arrived."""
 
-COUNTS = ["totalEmails", "unreadEmails", "totalThreads", "unreadThreads"]
+COUNTS = ["totalEmails", "unreadEmails"]
 
 
 class Refused(Exception):
@@ -32,12 +31,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user, with one account; `shares` names the users whose accounts this user may use, too."""
+    """A user, with one account."""
 
     name: str
     address: str
     password: str
-    shares: tuple[str, ...] = ()
 
     @property
     def token(self) -> str:
@@ -57,7 +55,6 @@ class Mailbox:
 @dataclass(slots=True)
 class Email:
     id: str
-    thread_id: str
     message: Message
     mailbox_ids: frozenset[str]
     keywords: frozenset[str]
@@ -102,19 +99,16 @@ class Log:
 class Account:
     """A user's data; each change wakes the event sources of `watchers`."""
 
-    def __init__(self, user: User, switches: Switches) -> None:
-        self.user, self.switches = user, switches
+    def __init__(self, user: User, site: Any) -> None:
+        self.user, self.site = user, site  # the `Peer`
         self.id = f"A{secrets.token_hex(8)}"
         self.logs = {kind: Log() for kind in TYPES}
         self.mailboxes: dict[str, Mailbox] = {}
         self.emails: dict[str, Email] = {}
-        self.threads: dict[str, list[str]] = {}
-        self.submissions: dict[str, dict[str, Any]] = {}
         self.blobs: dict[str, bytes] = {}
         self.watchers: set[asyncio.Event] = set()
-        self._thread_of: dict[str, str] = {}
         self._made = 0
-        for name, role in switches.mailboxes:
+        for name, role in site.switches.mailboxes:
             self.add_mailbox(Mailbox(self.new_id("m"), name, role))
 
     def new_id(self, prefix: str) -> str:
@@ -125,6 +119,10 @@ class Account:
         self.logs[kind].changes += [(each, change) for each in ids]
         for watcher in self.watchers:
             watcher.set()
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {kind: log.state for kind, log in self.logs.items()}
 
     def add_mailbox(self, mailbox: Mailbox) -> None:
         self.mailboxes[mailbox.id] = mailbox
@@ -148,19 +146,12 @@ class Account:
 
     def add(self, message: Message, mailbox_ids: Collection[str], keywords: Collection[str], received_at: str) -> Email:
         """Raise `Refused` if equal messages are one Email, and this account has one."""
-        email_id = f"e{message.digest}" if self.switches.content_ids else self.new_id("e")
+        email_id = f"e{message.digest}" if self.site.switches.content_ids else self.new_id("e")
         if email_id in self.emails:
             raise Refused("alreadyExists", existingId=email_id)
-        references = [each for name in ("references", "inReplyTo") for each in header_value(message.root, name) or ()]
-        related = [*(header_value(message.root, "messageId") or ()), *references]
-        thread_id = next((self._thread_of[each] for each in related if each in self._thread_of), None)
-        thread_id = thread_id or self.new_id("t")
-        self._thread_of |= dict.fromkeys(related, thread_id)
-        email = Email(email_id, thread_id, message, frozenset(mailbox_ids), frozenset(keywords), received_at)
+        email = Email(email_id, message, frozenset(mailbox_ids), frozenset(keywords), received_at)
         self.blobs[message.blob_id] = message.raw
         self.emails[email_id] = email
-        self.changed(THREAD, [thread_id], UPDATED if thread_id in self.threads else CREATED)
-        self.threads.setdefault(thread_id, []).append(email_id)
         self.changed(EMAIL, [email_id], CREATED)
         self.changed(MAILBOX, mailbox_ids, UPDATED)
         return email
@@ -173,18 +164,12 @@ class Account:
             touched |= mailbox_ids | email.mailbox_ids
         moved = bool(mailbox_ids - email.mailbox_ids)
         email.mailbox_ids, email.keywords = mailbox_ids, keywords
-        if not self.switches.keeps_state:
-            self.changed(EMAIL, [email.id], ARRIVED if moved and self.switches.moved_is_created else UPDATED)
+        if not self.site.switches.keeps_state:
+            self.changed(EMAIL, [email.id], ARRIVED if moved and self.site.switches.moved_is_created else UPDATED)
             self.changed(MAILBOX, sorted(touched), UPDATED)
 
     def destroy(self, email: Email) -> None:
         del self.emails[email.id]
-        thread = self.threads[email.thread_id]
-        thread.remove(email.id)
-        self.changed(THREAD, [email.thread_id], UPDATED if thread else DESTROYED)
-        if not thread:
-            del self.threads[email.thread_id]
-            self._thread_of = {key: of for key, of in self._thread_of.items() if of != email.thread_id}
         self.changed(EMAIL, [email.id], DESTROYED)
         self.changed(MAILBOX, sorted(email.mailbox_ids), UPDATED)
 
@@ -192,19 +177,14 @@ class Account:
         """Put a message into the Inbox, as a message transfer agent does."""
         inbox = self.with_role("inbox")
         assert inbox is not None
-        known = self.emails.get(f"e{message.digest}") if self.switches.content_ids else None
-        if known is not None:
-            self.update(known, known.mailbox_ids | {inbox.id}, known.keywords)
-        else:
-            self.add(message, [inbox.id], (), now())
+        self.add(message, [inbox.id], (), now())
         self.changed(DELIVERY, [message.digest], CREATED)
 
     def counts(self, mailbox: Mailbox) -> dict[str, int]:
-        """Return a Mailbox's counts (RFC 8621 section 2), without the exception of the trash for threads."""
+        """Return a Mailbox's counts (RFC 8621 section 2)."""
         inside = [email for email in self.emails.values() if mailbox.id in email.mailbox_ids]
         unread = [email for email in inside if not email.keywords & {"$seen", "$draft"}]
-        threads: Sequence[set[str]] = [{email.thread_id for email in emails} for emails in (inside, unread)]
-        return dict(zip(COUNTS, (len(inside), len(unread), *map(len, threads)), strict=True))
+        return dict(zip(COUNTS, (len(inside), len(unread)), strict=True))
 
 
 def now() -> str:

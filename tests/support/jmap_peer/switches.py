@@ -34,26 +34,18 @@ class Switches:
     """Email/get lists by id, not in the order asked for (James)."""
     query_limit: int | None = None
     """Email/query returns at most so many ids, and says so (James)."""
-    no_total: bool = False
-    """Email/query ignores calculateTotal (James)."""
     push: bool = True
     """Without it, the event source answers 204 (Cyrus 3.6)."""
     push_types: tuple[str, ...] | None = None
     """The types that events have, such as `Email` only (Cyrus 3.12); None for all."""
     no_unread_import: bool = False
     """Email/import refuses messages without keywords (James)."""
-    unresolved_imports: bool = False
-    """The request that imports an Email cannot refer to its creation id (James)."""
     moved_is_created: bool = False
     """Email/changes lists what an update put into a mailbox as created, too (James)."""
     content_ids: bool = False
     """An Email's id is the hash of its message: equal messages are one Email (Cyrus)."""
     ignores_if_in_state: bool = False
     """ifInState is not looked at (James)."""
-    omits_nulls: bool = False
-    """Answers leave out members that are null, such as `notCreated` and the name of an address (James)."""
-    accepts_unknown: bool = False
-    """Submissions to unknown recipients succeed, and are not delivered (James)."""
     identity_without_address: bool = False
     """Identities have an empty `email` (Cyrus, for log-on names without a domain)."""
     import_without_states: bool = False
@@ -66,5 +58,3 @@ class Switches:
     """Fault: Email/changes lists an id that never was."""
     listed_not_found: bool = False
     """Fault: Email/get does not find the first id that it is asked for."""
-    pushes_old_state: bool = False
-    """Fault: events have the state before the change."""
