@@ -48,7 +48,10 @@ def kill_in_run(command: Sequence[str | Path], begin: str) -> None:
 
 
 def written(path: Path, **changes: Any) -> Path:
-    """A small scenario in a file: all three profiles, few folders, a day of some seconds, patient limits."""
+    """A small scenario in a file: all three profiles, a day of some seconds, limits that a busy machine keeps.
+
+    Users of shipped profiles have few folders.
+    """
     scenario = {
         "name": "small",
         "server": "embedded",
@@ -57,10 +60,11 @@ def written(path: Path, **changes: Any) -> Path:
             {"profile": "loadsim-5.5/medium", "users": 2},
             {"profile": "loadsim-5.5/heavy", "users": 2},
         ],
-        "mailbox": {"folders": 4},
         "run": {"day_length": "20s", "ramp_up": "1s", "warm_up": "2s", "window": "18s"},
         "criteria": PATIENT_CRITERIA,
     } | changes
+    if not any(group["profile"].endswith(".yaml") for group in scenario["topology"]):
+        scenario.setdefault("mailbox", {"folders": 4})  # the shipped profiles have 20 to 60, with five messages each
     scenario["limits"] = {
         "window": "1s",
         "hits": 0,
