@@ -14,7 +14,7 @@ from typing import Any, cast
 from loadsim.dryrun.planned_user import Instant, PlannedSender, PlannedUser
 from loadsim.dryrun.rounds import NoPeers, Peers, Progress, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
-from loadsim.model.calendar_event import Event
+from loadsim.model.calendar_event import CalendarEvent
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import SizedContents
 from loadsim.model.content.templates import Entity, Pool
@@ -100,11 +100,11 @@ class PlannedCalendar:
     def __init__(self, _: Account, observer: Observer) -> None:
         self._observer = observer
 
-    async def store(self, event: Event, changes: bool) -> bool:
+    async def store(self, event: CalendarEvent, changes: bool) -> bool:
         self._ask("connection", *["GET"] * changes, "PUT", "GET")
         return True
 
-    async def remove(self, event: Event) -> None:
+    async def remove(self, event: CalendarEvent) -> None:
         self._ask("GET", "DELETE")
 
     async def follow(self) -> None:

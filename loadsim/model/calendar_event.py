@@ -14,7 +14,7 @@ _OWN_UID = re.compile(r"loadsim-(s\d{1,8}\.\d{1,8})\.([A-Za-z0-9-]{1,60})@([^@\s
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CalendarEvent:
     """An event; instants are UTC. `rule` is its RRULE, "" for none. Organizer and attendees are mail addresses."""
 
     uid: str

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.errors import ConfigError
-from loadsim.model.calendar_event import Event
+from loadsim.model.calendar_event import CalendarEvent
 from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import Arrival, CommandFields, MailFields, TaskFields
@@ -309,13 +309,13 @@ class Calendar(Protocol):
 class UserCalendar(Protocol):
     """One user's calendar on a calendar server. A failure leaves the mailbox's session alone."""
 
-    async def store(self, event: Event, changes: bool) -> bool:
+    async def store(self, event: CalendarEvent, changes: bool) -> bool:
         """Add an event, or change the one with its UID. Read it back, and return whether it is as it was sent.
 
         Raises `MailMissing` if it should be there, but is not.
         """
 
-    async def remove(self, event: Event) -> None:
+    async def remove(self, event: CalendarEvent) -> None:
         """Remove an event. Raises `MailMissing` if it is not there."""
 
     async def follow(self) -> None:

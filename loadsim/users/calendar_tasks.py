@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from loadsim.errors import MailMissing
-from loadsim.model.calendar_event import EVENTS, Event, event_uid
+from loadsim.model.calendar_event import EVENTS, CalendarEvent, event_uid
 from loadsim.model.content import prose
 from loadsim.users import tasks
 from loadsim.users.mail import UserMail
@@ -32,9 +32,9 @@ class CalendarChange:
     """An event to store, which may change an earlier one, and the one to remove after it, each with its id."""
 
     id: str
-    event: Event
+    event: CalendarEvent
     changes: bool
-    removed: tuple[str, Event] | None = None
+    removed: tuple[str, CalendarEvent] | None = None
 
 
 def compose_change(user: UserMail, index: int) -> CalendarChange:
@@ -52,7 +52,7 @@ def compose_change(user: UserMail, index: int) -> CalendarChange:
         return CalendarChange(event_id, replace(old, summary=summary, begin=begin, end=end), changes=True)
     event_id = f"s{user.number}.{index}"
     account = user.workload.scenario.account
-    event = Event(
+    event = CalendarEvent(
         uid=event_uid(event_id, user.run_id, user.domain),
         summary=summary,
         begin=begin,
@@ -87,7 +87,7 @@ async def change_calendar(user: UserMail, change: CalendarChange) -> None:
         await calendar.close()
 
 
-async def _remove(user: UserMail, event_id: str, event: Event) -> None:
+async def _remove(user: UserMail, event_id: str, event: CalendarEvent) -> None:
     assert user.calendar_server is not None
     user.events.remove((event_id, event))
     try:

@@ -9,7 +9,7 @@ from copy import copy
 from typing import NamedTuple
 
 from loadsim.errors import MailMissing, ServerRefused
-from loadsim.model.calendar_event import EVENTS, Event
+from loadsim.model.calendar_event import EVENTS, CalendarEvent
 from loadsim.model.content.prose import long_word
 from loadsim.model.draws import draw
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
@@ -85,7 +85,7 @@ class UserMail:
         self.directory = None if opens_book is None else opens_book(account, observer)
         opens = host.apart.calendar if self.group.calendar == CALDAV else None
         self.calendar_server = None if opens is None else opens(account, observer)
-        self.events: list[tuple[str, Event]] = []  # on the calendar server, oldest first, each with its id
+        self.events: list[tuple[str, CalendarEvent]] = []  # on the calendar server, oldest first, each with its id
         self.folders = () if self.maildrop else host.workload.own_folders(account.number)
         old_mail = host.workload.scenario.mailbox.inbox is not None
         tracks = self.profile.receipts.delivery > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from loadsim.errors import TaskFailed
-from loadsim.model.calendar_event import Event, event_uid, own_event
+from loadsim.model.calendar_event import CalendarEvent, event_uid, own_event
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.caldav import xml
 from loadsim.protocols.caldav.session import target
@@ -15,7 +15,7 @@ from .mutate import mutated
 from .target import Target
 
 BEGIN = datetime(2026, 12, 1, 9, tzinfo=UTC)
-EVENT = Event(
+EVENT = CalendarEvent(
     event_uid("s1.0", "run-1", "sim.test"), "Lunch, or; not", BEGIN, BEGIN + timedelta(hours=1), "FREQ=DAILY;COUNT=3"
 )
 TEXT = write_event(EVENT, BEGIN)

@@ -14,7 +14,7 @@ from mailservers import StartEmbedded, numbered_accounts
 from small_runs import loadsim, on, population_of, written
 from virtual_runs import quiet
 
-from loadsim.model.calendar_event import Event, event_uid
+from loadsim.model.calendar_event import CalendarEvent, event_uid
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.caldav.calendar import CalDavCalendars
 from loadsim.scenario.scenario import load_scenario
@@ -30,7 +30,7 @@ async def test_an_event_is_stored_changed_followed_and_removed(calendar_server: 
     calendar = CalDavCalendars(endpoint, 60.0).of(accounts[0], ear)
     begin = datetime(2026, 12, 1, 9, tzinfo=UTC)
     uid = event_uid("s1.0", "run-1", accounts[0].domain)
-    event = Event(
+    event = CalendarEvent(
         uid, "Lunch, or; not", begin, begin + timedelta(hours=1), "FREQ=WEEKLY;COUNT=8", "Room 1, Main Street"
     )
     assert await calendar.store(event, changes=False)

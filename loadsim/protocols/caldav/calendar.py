@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from loadsim.errors import MailMissing, ProtocolError, ServerRefused
-from loadsim.model.calendar_event import Event, own_event
+from loadsim.model.calendar_event import CalendarEvent, own_event
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.caldav import xml
-from loadsim.protocols.caldav.session import TEXT, CalDavSession, Home, Stored
+from loadsim.protocols.caldav.session import TEXT, CalDavSession, CalendarObject, Home
 from loadsim.protocols.caldav.texts import check_library, read_event, uid_of, write_event
 from loadsim.protocols.tls import TlsContexts
 
@@ -34,7 +34,7 @@ class CalDavCalendar:
     _changed: set[str] = field(default_factory=set, init=False)  # the names of events since the last list of changes
     _foreign: set[str] = field(default_factory=set, init=False)  # others' invitations
 
-    async def store(self, event: Event, changes: bool) -> bool:
+    async def store(self, event: CalendarEvent, changes: bool) -> bool:
         at = await self._place(event)
         condition = "If-None-Match: *\r\n"
         if changes:
@@ -46,7 +46,7 @@ class CalDavCalendar:
         self._changed.add(_name(at))
         return is_kept(event, await self._get(at))
 
-    async def remove(self, event: Event) -> None:
+    async def remove(self, event: CalendarEvent) -> None:
         at = await self._place(event)
         etag = (await self._get(at)).etag
         await self.session.send("DELETE", at, lines=f"If-Match: {etag}\r\n" if etag else "")
@@ -81,10 +81,10 @@ class CalDavCalendar:
     async def _make(self, home: Home) -> None:
         await self.session.send("MKCALENDAR", home.at + COLLECTION + "/", xml.make_calendar(COLLECTION))
 
-    async def _place(self, event: Event) -> str:
+    async def _place(self, event: CalendarEvent) -> str:
         return f"{(await self._open()).at}{COLLECTION}/{event.uid.partition('@')[0]}.ics"
 
-    async def _get(self, at: str) -> Stored:
+    async def _get(self, at: str) -> CalendarObject:
         try:
             return await self.session.get(at)
         except ServerRefused as failure:
@@ -113,7 +113,7 @@ class CalDavCalendar:
                 return names
         raise ProtocolError("CALDAV response", "expected a list of changes with an end")
 
-    def _is_own(self, item: Stored, run: str = "") -> bool:
+    def _is_own(self, item: CalendarObject, run: str = "") -> bool:
         """Return whether an object is an event of loadsim's; with a run, of this run."""
         own = own_event(uid_of(item.text), self.session.account.domain)
         return own is not None and run in ("", own[1])
@@ -172,16 +172,16 @@ class CalDavCalendar:
         """Return whether the server has a scheduling Inbox for the user."""
         return bool((await self.session.discover()).inbox)
 
-    async def _items(self, at: str) -> Sequence[Stored]:
+    async def _items(self, at: str) -> Sequence[CalendarObject]:
         return await self.session.fetch(at, [href for href, _ in await self.session.listed(at)])
 
 
-def is_kept(event: Event, stored: Stored) -> bool:
+def is_kept(event: CalendarEvent, stored: CalendarObject) -> bool:
     """Return whether an event is stored as it was sent: a server may write it differently, and add to it."""
     return uid_of(stored.text) == event.uid and _is_whole(stored, event.tag)
 
 
-def _is_whole(stored: Stored, expected: str = "") -> bool:
+def _is_whole(stored: CalendarObject, expected: str = "") -> bool:
     """Return whether an event has the values that its tag was made of, and the expected tag if one is given."""
     try:
         read, tag = read_event(stored.text)

@@ -13,7 +13,7 @@ from loadsim.errors import ServerRefused
 from loadsim.model.host_port import bracketed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.caldav import xml
-from loadsim.protocols.caldav.xml import Found, Multistatus
+from loadsim.protocols.caldav.xml import DavResource, Multistatus
 from loadsim.protocols.http import targets
 from loadsim.protocols.http.channel import HttpChannel, HttpDialect
 from loadsim.protocols.http.responses import Response
@@ -57,7 +57,7 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class CalendarObject:
     """A calendar object as the server returned it; `etag` is "" unless it is a strong one, for use in If-Match."""
 
     href: str
@@ -104,7 +104,7 @@ class CalDavSession:
         theirs = tuple(href for href, is_calendar in listed if is_calendar)
         return Home(calendars, theirs, target(inbox, self.endpoint, at) if inbox else "")
 
-    async def _find(self, at: str, *names: str) -> tuple[Found | None, str]:
+    async def _find(self, at: str, *names: str) -> tuple[DavResource | None, str]:
         """Return properties of one resource, None if there is none, and its target after any redirects."""
         for _ in range(MOST_REDIRECTS + 1):
             answer = await self._ask("PROPFIND", "PROPFIND", at, xml.propfind(*names), XML, "Depth: 0\r\n", _found)
@@ -113,9 +113,9 @@ class CalDavSession:
             at = target(answer, self.endpoint, at)
         raise ServerRefused("too many redirects PROPFIND", f"expected at most {MOST_REDIRECTS}")
 
-    async def get(self, at: str) -> Stored:
+    async def get(self, at: str) -> CalendarObject:
         response = await self.send("GET", at)
-        return Stored(at, _strong(response.fields.get("etag", "")), response.body)
+        return CalendarObject(at, _strong(response.fields.get("etag", "")), response.body)
 
     async def listed(self, at: str) -> list[tuple[str, bool]]:
         """Return the target of each resource in a collection, and whether it is a calendar."""
@@ -127,13 +127,15 @@ class CalDavSession:
             if href.rstrip("/") != at.rstrip("/")
         ]
 
-    async def fetch(self, at: str, hrefs: Sequence[str]) -> list[Stored]:
+    async def fetch(self, at: str, hrefs: Sequence[str]) -> list[CalendarObject]:
         """Return these objects of a collection that exist, a few with each request."""
-        stored: list[Stored] = []
+        stored: list[CalendarObject] = []
         for first in range(0, len(hrefs), MULTIGET):
             body = xml.multiget(hrefs[first : first + MULTIGET])
             stored += [
-                Stored(target(each.href, self.endpoint, at), _strong(each.text(xml.ETAG)), each.text(xml.DATA).encode())
+                CalendarObject(
+                    target(each.href, self.endpoint, at), _strong(each.text(xml.ETAG)), each.text(xml.DATA).encode()
+                )
                 for each in (await self.report("REPORT", at, body, "calendar-multiget")).responses
                 if each.status == 200 and xml.DATA in each.properties
             ]
@@ -169,7 +171,7 @@ class CalDavSession:
         return await self._channel.ask(f"CALDAV {name}", head.encode() + body, checked, most_bytes=LARGEST_BYTES)
 
 
-def _found(response: Response) -> Found | str | None:
+def _found(response: Response) -> DavResource | str | None:
     """Return the properties of a resource, None if it does not exist, or the URL of a redirect."""
     if response.status in REDIRECTS:
         return response.fields.get("location", "")

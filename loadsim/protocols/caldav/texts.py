@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadsim.errors import ConfigError, ProtocolError
-from loadsim.model.calendar_event import Event
+from loadsim.model.calendar_event import CalendarEvent
 
 PRODUCT = "-//loadsim//events//EN"
 TAG = "X-LOADSIM"
@@ -22,7 +22,7 @@ def check_library() -> None:
         ) from None
 
 
-def write_event(event: Event, written: datetime) -> bytes:
+def write_event(event: CalendarEvent, written: datetime) -> bytes:
     """Return a calendar object with this event (RFC 4791 section 4.1), which has no METHOD."""
     from icalendar import Calendar, vCalAddress, vRecur
     from icalendar import Event as Component
@@ -62,12 +62,12 @@ def uid_of(text: bytes) -> str:
         return ""
 
 
-def read_event(text: bytes) -> tuple[Event, str]:
+def read_event(text: bytes) -> tuple[CalendarEvent, str]:
     """Return the event in a calendar object, and its tag. Raises `ProtocolError`."""
     component = _component(text)
     try:
         rule = component.get("rrule")
-        event = Event(
+        event = CalendarEvent(
             uid=str(component["uid"]),
             summary=str(component.get("summary", "")),
             begin=_utc(component["dtstart"].dt),

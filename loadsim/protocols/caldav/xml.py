@@ -27,7 +27,7 @@ _WORD = re.compile(r"[A-Za-z-]{1,40}")
 
 
 @dataclass(slots=True)
-class Found:
+class DavResource:
     """One response of a multistatus: a resource's status (200 if it has properties) and the properties found."""
 
     href: str
@@ -47,7 +47,7 @@ class Found:
 
 @dataclass(slots=True)
 class Multistatus:
-    responses: list[Found]
+    responses: list[DavResource]
     token: str  # "" if there is none
 
 
@@ -99,10 +99,10 @@ def precondition(body: bytes) -> str:
     return name if _WORD.fullmatch(name) else ""
 
 
-def _found(element: Element) -> Found:
+def _found(element: Element) -> DavResource:
     href = (element.findtext(f"{DAV}href") or "").strip()
     stated = element.findtext(f"{DAV}status")
-    found = Found(href, 200 if stated is None else _status(stated))
+    found = DavResource(href, 200 if stated is None else _status(stated))
     for part in element.findall(f"{DAV}propstat"):
         if _status(part.findtext(f"{DAV}status") or "") == 200:
             found.properties |= {each.tag: each for each in part.find(f"{DAV}prop") or ()}

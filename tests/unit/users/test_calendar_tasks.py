@@ -10,12 +10,12 @@ from virtual_runs import Lived, live, quiet, scenario_of
 
 from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.errors import MailMissing, ServerLost, ServerRefused
-from loadsim.model.calendar_event import Event, own_event
+from loadsim.model.calendar_event import CalendarEvent, own_event
 from loadsim.model.ports import Account, Observer
 from loadsim.scenario.scenario import Scenario
 from loadsim.users.calendar_tasks import MOST_EVENTS, RULES
 
-Fails = Callable[[str, Event | None], BaseException | None]
+Fails = Callable[[str, CalendarEvent | None], BaseException | None]
 
 HOST = {"host": "127.0.0.1", "port": 1}
 KEYS: dict[str, Any] = {
@@ -30,9 +30,9 @@ class Server:
 
     def __init__(self, fails: Fails = lambda *_: None, intact: bool = True) -> None:
         self.fails, self.intact = fails, intact
-        self.events: dict[int, dict[str, Event]] = {}
+        self.events: dict[int, dict[str, CalendarEvent]] = {}
         self.calls: list[tuple[int, str]] = []
-        self.stored: list[Event] = []
+        self.stored: list[CalendarEvent] = []
         self.open = 0
 
     def of(self, account: Account, observer: Observer) -> "UserOfServer":
@@ -44,14 +44,14 @@ class UserOfServer:
         self._server, self._user, self._observer = server, user, observer
         self.events = server.events.setdefault(user, {})
 
-    async def store(self, event: Event, changes: bool) -> bool:
+    async def store(self, event: CalendarEvent, changes: bool) -> bool:
         await self._ask("change" if changes else "add", event)
         assert (event.uid in self.events) == changes
         self.events[event.uid] = event
         self._server.stored.append(event)
         return self._server.intact
 
-    async def remove(self, event: Event) -> None:
+    async def remove(self, event: CalendarEvent) -> None:
         await self._ask("remove", event)
         assert self.events.pop(event.uid) == event
 
@@ -61,7 +61,7 @@ class UserOfServer:
     async def close(self) -> None:
         self._server.open -= 1
 
-    async def _ask(self, name: str, event: Event | None) -> None:
+    async def _ask(self, name: str, event: CalendarEvent | None) -> None:
         self._server.open += name in ("add", "change")
         self._server.calls.append((self._user, name))
         since = self._observer.now()

@@ -13,7 +13,7 @@ from icalendar import Calendar
 from imap_script import Ear
 
 from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.calendar_event import Event, event_uid, own_event
+from loadsim.model.calendar_event import CalendarEvent, event_uid, own_event
 from loadsim.model.ports import Account
 from loadsim.protocols.caldav import xml
 from loadsim.protocols.caldav.calendar import MOST_PAGES, CalDavCalendar, CalDavCalendars
@@ -22,7 +22,7 @@ from loadsim.protocols.caldav.texts import read_event, uid_of, write_event
 DOMAIN = "example.com"
 FIRST, SECOND = (Account(user, f"user{user}", f"user{user}@{DOMAIN}", f"secret{user}") for user in (1, 2))
 BEGIN = datetime(2026, 12, 1, 9, tzinfo=UTC)
-EVENT = Event(
+EVENT = CalendarEvent(
     event_uid("s1.0", "run-1", DOMAIN),
     "Lunch, or not; who knows \\ maybe",
     BEGIN,
