@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import DELIVERED, LOGGED_ON, done, sample_log
-from virtual_runs import EVERYTHING, Lived, live, scenario_of
+from virtual_runs import EVERYTHING, Lived, live, quiet, scenario_of
 
 from loadsim.analysis.summary import Summary, summarise, summary_of
 from loadsim.engine.engine import LOG_ONS_AT_ONCE, Engine
@@ -23,9 +23,18 @@ from loadsim.scenario.scenario import load_scenario
 
 S = 1_000_000_000
 AT_S = 100
+BUSY = EVERYTHING | {
+    "new_mail": {"per_day": 20, "recipients": 2, "list_chance": "30%"},
+    "process_inbox": {"per_day": 20},
+    "browse": {"per_day": 10},
+    "search": {"per_day": 10},
+    "schedule": {"per_day": 10},
+}
 
 
-def stormy(place: Path, users: int, away_s: float, refused: float, **keys: Any) -> Lived:
+def stormy(
+    place: Path, users: int, away_s: float, refused: float, profile: dict[str, Any] = BUSY, **keys: Any
+) -> Lived:
     """Users lose their sessions 100 s after the start; then the server is away, then refuses some for 30 s."""
     at_work: list[Engine] = []
 
@@ -45,9 +54,9 @@ def stormy(place: Path, users: int, away_s: float, refused: float, **keys: Any) 
 
     times = {"day_length": "300s", "ramp_up": "1s", "warm_up": "0s", "window": "300s"}
     run = times | {"outage": {"at": f"{AT_S}s", "drop_sessions": True}}
-    scenario = scenario_of(place, (EVERYTHING, users), run=run, **keys)
+    scenario = scenario_of(place, (profile, users), run=run, **keys)
     header = {"outage": {"at_s": AT_S, "by": "drop"}, "users": users, "engine_users": users, "window_s": [0, 300]}
-    return live(scenario, place, fault=fault, during=during, header=header)
+    return live(scenario, place, service_s=0.06, fault=fault, during=during, header=header)
 
 
 def counted(lived: Lived, users: int) -> tuple[list[float], Counter[tuple[str, str]], int, int]:
@@ -109,7 +118,7 @@ def test_the_recovery_is_that_of_a_second_count(
 def test_all_users_log_on_at_once_after_an_outage(tmp_path: Path) -> None:
     """The limit of the ramp-up does not spread the storm."""
     users = LOG_ONS_AT_ONCE + 20
-    lived = stormy(tmp_path, users, 0, 0)
+    lived = stormy(tmp_path, users, 0, 0, quiet())
     at_ns = lived.engine.start_ns + AT_S * S
     begun = [task["started_ns"] for task in lived.tasks("LOGON") if task["started_ns"] >= at_ns]
     assert sum(at < at_ns + S // 100 for at in begun) > LOG_ONS_AT_ONCE
