@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import pytest
 from breaking_network import Network
+from heaps import small_heap
 from imap_script import SkippingLoop, skip
 from jmap_dialects import SWITCHES
 from mailservers import numbered_accounts
@@ -332,9 +333,10 @@ class RealSite(Site):
             if rest := asyncio.all_tasks() - {asyncio.current_task()}:
                 assert not (await asyncio.wait(rest, timeout=PATIENCE_S))[1]
 
-        with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-            runner.run(watched())
-        gc.collect()
+        with small_heap():
+            with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+                runner.run(watched())
+            gc.collect()
         assert not complaints
 
 

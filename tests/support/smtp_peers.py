@@ -1,11 +1,11 @@
 """A server for submission, aiosmtpd, which knows nothing of our code."""
 
 import asyncio
-import gc
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
+import heaps
 import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from imap_script import Ear
@@ -18,12 +18,11 @@ MESSAGE = b"From: user1@sim.test\r\nSubject: dots\r\n\r\n.\r\n..\r\n.leading\r\n
 LIMIT_S = 5.0
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def small_heap() -> Iterator[None]:
-    """Let collections look at the objects of a module's tests only: many of these end with one."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
+    """Let collections look at the objects of a test only: many of these end with one."""
+    with heaps.small_heap():
+        yield
 
 
 class Observed(Ear):

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import io
 import json
 from collections import defaultdict, deque
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import yaml
+from heaps import small_heap
 from named_records import CommandRecord, MailRecord, TaskRecord
 from timing_samples import HEADER
 
@@ -144,7 +146,7 @@ class Tape:
 
 @dataclass
 class Lived:
-    """An ended run. `failure` is the engine's exception, None without one."""
+    """An ended run. `failure` is the engine's exception, or None; `frozen` objects are exempt from collection then."""
 
     scenario: Scenario
     tape: Tape
@@ -154,6 +156,7 @@ class Lived:
     driver: InMemoryDriver
     snapshots: list[LiveSnapshot] = field(default_factory=list)
     failure: BaseException | None = None
+    frozen: int = 0
 
     def tasks(self, name: str | None = None, user: int | None = None) -> list[dict[str, Any]]:
         return [
@@ -239,16 +242,18 @@ def live(
             beside.result()
 
     failure: BaseException | None = None
+    frozen = 0
     try:
-        run_virtual(main)
+        with small_heap():
+            run_virtual(main)
+            frozen = gc.get_freeze_count()
     except BaseExceptionGroup as raised:
         failure = raised
     tape, engine, driver, writer = tapes[0]
     writer.close()
     lines = out.getvalue().splitlines() if isinstance(out, io.StringIO) else []
-    return Lived(
-        scenario, tape, read_log(path), [json.loads(line) for line in lines], engine, driver, snapshots, failure
-    )
+    events = [json.loads(line) for line in lines]
+    return Lived(scenario, tape, read_log(path), events, engine, driver, snapshots, failure, frozen)
 
 
 def chosen(commands: Mapping[tuple[int, str, int], Any]) -> Fault:
