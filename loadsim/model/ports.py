@@ -384,7 +384,7 @@ OpenPublicFolder = Callable[[Account, Observer], PublicFolder]
 
 @dataclass(frozen=True, slots=True)
 class PortsApart:
-    """What opens a user's ports on servers apart from that of the mailbox; nothing is connected yet.
+    """Openers of a user's ports on servers apart from that of the mailbox; nothing is connected yet.
 
     None: there is no address book, the public folder or the calendar is in the mailbox.
     """

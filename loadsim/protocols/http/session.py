@@ -49,7 +49,7 @@ class HttpSession(Generic[S]):
 
     @property
     def current(self) -> S:
-        """What the log-on returned. Raises `ServerLost` if there is no session, or the failure that broke it."""
+        """The result of the log-on. Raises `ServerLost` if there is no session, or the failure that broke it."""
         if self.failure is not None:
             raise again(self.failure)
         if self.logon is None:
