@@ -37,12 +37,7 @@ R = TypeVar("R")
 
 _STRONG_ETAG = re.compile(r'"[!#-~]{1,200}"')
 
-DIALECT = HttpDialect(
-    "CALDAV",
-    period_s=lambda _: 0.0,
-    whole=lambda response: response,
-    shown=lambda response: f"{response.status}, {len(response.body)} bytes",
-)
+DIALECT = HttpDialect("CALDAV", period_s=lambda _: 0.0)
 
 target = partial(targets.target, service="caldav")
 

@@ -32,8 +32,8 @@ class HttpDialect:
 
     name: str
     period_s: Callable[[Response], float]
-    whole: Callable[[Response], Response]
-    shown: Callable[[Response], str]
+    whole: Callable[[Response], Response] = lambda response: response
+    shown: Callable[[Response], str] = lambda response: f"{response.status}, {len(response.body)} bytes"
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from loadsim.errors import GeneratorFailed, MailMissing, ServerRefused, TaskFailed
+from loadsim.errors import GeneratorFailed, MailMissing, ProtocolError, ServerRefused, TaskFailed
+from loadsim.protocols.http.responses import Response
 from loadsim.protocols.jmap.resource import CORE, MAIL, SUBMISSION
 from loadsim.protocols.jmap.values import Members, malformed, parse
 
@@ -16,6 +17,7 @@ UNKNOWN = ("cannotCalculateChanges", "invalidArguments")
 """The errors of Email/changes for a state that the server cannot compare; Cyrus 3.6 and James 3.8 send the second."""
 
 _TYPE = re.compile(r"[A-Za-z]{1,40}")
+_OF_REQUEST = "urn:ietf:params:jmap:error:"
 _OF_SUBMISSION = ("Identity/", "EmailSubmission/")
 
 
@@ -85,6 +87,23 @@ def read_answers(body: bytes, calls: Sequence[Call]) -> Answers:
             raise malformed("the id of a call in Response.methodResponses")
         responses.append(MethodResponse(int(key), name, Members(arguments, name[:40])))
     return Answers(calls, responses)
+
+
+def problem_of(response: Response, name: str) -> tuple[str, str]:
+    """Return the kind of a failure, such as "400 limit maxCallsInRequest Email/get", and the server's line.
+
+    Problem details (RFC 7807, RFC 8620 section 3.6.1) may explain the status.
+    """
+    words, line = [str(response.status)], response.line
+    if "json" in response.fields.get("content-type", ""):
+        try:
+            problem = parse(response.body, "problem")
+            stated = problem.text("type", "").removeprefix(_OF_REQUEST), problem.text("limit", "")
+            words += filter(_TYPE.fullmatch, stated)
+            line = replace(response, reason=problem.text("detail", response.reason)).line
+        except ProtocolError:
+            pass
+    return " ".join([*words, name]), line
 
 
 def error_of(error: Members, method: str) -> TaskFailed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -69,9 +69,14 @@ class Importer:
         return ids
 
     async def update(self, ids: Sequence[str], patch: Mapping[str, Any]) -> None:
-        """Apply a patch (RFC 8620 section 5.3) to Emails, as many as the server takes at once."""
-        answers = await self.session.ask([Call("Email/set", {"update": dict.fromkeys(ids, patch)})])
-        check_set(answers[0], "Email/set", updated=ids)
+        """Apply a patch (RFC 8620 section 5.3) to Emails, as many at once as the server takes."""
+        for portion in portions(ids, self.session.current.objects_in_set):
+            answers = await self.session.ask([Call("Email/set", {"update": dict.fromkeys(portion, patch)})])
+            check_set(answers[0], "Email/set", updated=portion)
+
+
+def portions(ids: Sequence[str], most: int) -> Iterable[Sequence[str]]:
+    return (ids[at : at + most] for at in range(0, len(ids), most))
 
 
 def message_id_of(message: bytes) -> str:

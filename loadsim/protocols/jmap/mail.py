@@ -17,9 +17,14 @@ TAG = f"header:{HEADER}:asText"
 
 STORED = ("id", "keywords", "from", "messageId", "inReplyTo", TAG)
 LISTED = ("id", "mailboxIds", "keywords", "size", "receivedAt", "from", "to", "subject", "messageId", TAG)
-SHOWN = ("id", "textBody", "attachments", "bodyValues")
-BODY = ("partId", "blobId", "size", "name", "type")
 """Properties that are asked for."""
+
+SHOWN = {
+    "properties": ("id", "textBody", "attachments", "bodyValues"),
+    "bodyProperties": ("partId", "blobId", "size", "name", "type"),
+    "fetchTextBodyValues": True,
+}
+"""The arguments of Email/get for a message to show."""
 
 MOST_ADDRESSES = 1000
 MOST_PARTS = 1000

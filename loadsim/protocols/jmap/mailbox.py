@@ -27,7 +27,7 @@ from loadsim.protocols.imap.folder_names import SEPARATOR, FolderNames, canonica
 from loadsim.protocols.jmap import mail
 from loadsim.protocols.jmap.calls import UNKNOWN, Call, check_set
 from loadsim.protocols.jmap.folders import PROPERTIES, MailboxNames, read_folders
-from loadsim.protocols.jmap.imports import Importer, message_id_of
+from loadsim.protocols.jmap.imports import Importer, message_id_of, portions
 from loadsim.protocols.jmap.lists import NEWS, STATE, Lists, entry
 from loadsim.protocols.jmap.mail import JmapRef, ShownPart
 from loadsim.protocols.jmap.session import JmapSession
@@ -188,7 +188,7 @@ class JmapMailbox(HttpMailbox):
     async def structure(self, ref: Hashable) -> Structure:
         """Email/get of the parts, with the value of the text."""
         with self.session:
-            structure, parts = mail.structure_of(await self._got(ref, mail.SHOWN, fetchTextBodyValues=True))
+            structure, parts = mail.structure_of(await self._got(ref, mail.SHOWN))
             self._shown = ref, parts
             return structure
 
@@ -200,7 +200,7 @@ class JmapMailbox(HttpMailbox):
                 whole = await self._whole(ref)
                 return whole if not at else mail.header_section(whole)
             if self._shown[0] != ref:
-                self._shown = ref, mail.structure_of(await self._got(ref, mail.SHOWN, fetchTextBodyValues=True))[1]
+                self._shown = ref, mail.structure_of(await self._got(ref, mail.SHOWN))[1]
             found = self._shown[1].get(at) or self._shown[1].get(of_part)
             if found is None:
                 raise MailMissing("no such part", at)
@@ -209,43 +209,40 @@ class JmapMailbox(HttpMailbox):
             blob = await self.session.download(found.blob)
             return mail.header_section(blob) if at not in self._shown[1] else mail.encoded_part(part, blob)
 
-    async def _got(self, ref: Hashable, properties: Sequence[str], **more: Any) -> Members:
+    async def _got(self, ref: Hashable, asked: Mapping[str, Any]) -> Members:
         assert isinstance(ref, JmapRef), "a reference of another driver"
-        arguments = {"ids": [ref.email], "properties": properties, **more}
-        if more:
-            arguments["bodyProperties"] = mail.BODY
-        found = (await self.session.ask([Call("Email/get", arguments)]))[0].objects("list")
+        found = (await self.session.ask([Call("Email/get", {"ids": [ref.email], **asked})]))[0].objects("list")
         if not found:
             raise MailMissing("notFound Email/get", ref.folder)
         return found[0]
 
     async def _whole(self, ref: Hashable) -> bytes:
-        return await self.session.download((await self._got(ref, ("id", "blobId"))).text("blobId"))
+        return await self.session.download((await self._got(ref, {"properties": ("id", "blobId")})).text("blobId"))
 
     # --- changing ---
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
         """Email/set of a keyword."""
         with self.session:
-            await self._patch(refs, {f"keywords/{mail.KEYWORDS[flag]}": True if on else None})
+            await self.imports.update(_emails(refs), {f"keywords/{mail.KEYWORDS[flag]}": True if on else None})
 
     async def move(self, refs: Sequence[Hashable], folder: str) -> None:
         """Email/set of mailboxIds: out of one, into the other."""
         with self.session:
             target, left = await self.id_of(canonical(folder)), await self._left(refs)
             if target != left:
-                await self._patch(refs, {f"mailboxIds/{left}": None, f"mailboxIds/{target}": True})
+                await self.imports.update(_emails(refs), {f"mailboxIds/{left}": None, f"mailboxIds/{target}": True})
 
     async def copy(self, refs: Sequence[Hashable], folder: str) -> None:
         """Email/set of a further mailbox: copies within an account are one Email."""
         with self.session:
-            await self._patch(refs, {f"mailboxIds/{await self.id_of(canonical(folder))}": True})
+            await self.imports.update(_emails(refs), {f"mailboxIds/{await self.id_of(canonical(folder))}": True})
 
     async def expunge(self, refs: Sequence[Hashable]) -> None:
         """Email/get of the mailboxes, and Email/set, which destroys the Emails that are in no other one."""
         with self.session as resource:
             left, ids = await self._left(refs), _emails(refs)
-            for portion in _portions(ids, min(resource.objects_in_get, resource.objects_in_set)):
+            for portion in portions(ids, min(resource.objects_in_get, resource.objects_in_set)):
                 got = await self.session.ask([Call("Email/get", {"ids": portion, "properties": ["id", "mailboxIds"]})])
                 elsewhere = [
                     email.id("id") for email in got[0].objects("list") if email.names_in("mailboxIds") - {left}
@@ -265,10 +262,6 @@ class JmapMailbox(HttpMailbox):
                 return
             if self.session.check is not None:
                 self.session.check.ignored_if_in_state()
-
-    async def _patch(self, refs: Sequence[Hashable], patch: Mapping[str, Any]) -> None:
-        for portion in _portions(_emails(refs), self.session.current.objects_in_set):
-            await self.imports.update(portion, patch)
 
     async def _left(self, refs: Sequence[Hashable]) -> str:
         """Return the mailbox of these messages, which are in one folder."""
@@ -356,8 +349,8 @@ class JmapMailbox(HttpMailbox):
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
         with self.session:
-            kept = [flag for flag in RESET_FLAGS if flag in mail.KEYWORDS]
-            await self._patch(refs, {f"keywords/{mail.KEYWORDS[flag]}": flag in flags or None for flag in kept})
+            kept = {flag: f"keywords/{word}" for flag, word in mail.KEYWORDS.items() if flag in RESET_FLAGS}
+            await self.imports.update(_emails(refs), {path: flag in flags or None for flag, path in kept.items()})
 
 
 def _emails(refs: Sequence[Hashable]) -> list[str]:
@@ -365,7 +358,3 @@ def _emails(refs: Sequence[Hashable]) -> list[str]:
     own = own_refs(refs, JmapRef)
     assert len({ref.folder for ref in own}) < 2, "messages of several folders"
     return list(dict.fromkeys(ref.email for ref in own))
-
-
-def _portions(ids: Sequence[str], most: int) -> Iterable[Sequence[str]]:
-    return (ids[at : at + most] for at in range(0, len(ids), most))

@@ -15,9 +15,8 @@ from loadsim.protocols.http.channel import HttpDialect
 from loadsim.protocols.http.responses import Response
 from loadsim.protocols.http.session import HttpSession, settle
 from loadsim.protocols.http.targets import MOST_REDIRECTS, REDIRECTS
-from loadsim.protocols.jmap.calls import Answers, Call, read_answers, request_body
+from loadsim.protocols.jmap.calls import Answers, Call, problem_of, read_answers, request_body
 from loadsim.protocols.jmap.events import EventParser, email_state
-from loadsim.protocols.jmap.problem import problem_of
 from loadsim.protocols.jmap.resource import WELL_KNOWN, SessionResource, expanded, read_resource, target
 from loadsim.protocols.jmap.state_rules import JmapUserCheck
 from loadsim.protocols.jmap.values import malformed, parse
@@ -34,13 +33,8 @@ MOST_FRUITLESS, PAUSE_S = 3, 1.0
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
-ANY = "*/*"
 VERSION = "; jmapVersion=rfc-8621"
 """A parameter of Accept: James 3.8 otherwise answers by the draft that preceded the RFCs, unless configured."""
-
-
-async def _nothing(state: str | None, at_ns: int | None) -> None:
-    pass
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -50,14 +44,9 @@ class JmapSession(HttpSession[SessionResource]):
     `on_state` gets each pushed state of Email and its arrival, and None if changes are to be looked for.
     """
 
-    dialect = HttpDialect(
-        "JMAP",
-        period_s=lambda _: float(PING_S),
-        whole=lambda response: response,
-        shown=lambda response: f"{response.status}, {len(response.body)} bytes",
-    )
+    dialect = HttpDialect("JMAP", period_s=lambda _: float(PING_S))
     poll_s: float  # between looks for changes, if the server does not push
-    on_state: Callable[[str | None, int | None], Awaitable[None]] = field(default=_nothing, init=False)
+    on_state: Callable[[str | None, int | None], Awaitable[None]] = field(init=False)
     check: JmapUserCheck | None = None  # of all the user's sessions
     pushes: bool = field(default=False, init=False)  # the server has accepted an event stream
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -133,7 +122,7 @@ class JmapSession(HttpSession[SessionResource]):
                 return response
             raise self._failed(name, response)
 
-        lines = f"Accept: {JSON if is_json else ANY}{VERSION}\r\n"
+        lines = f"Accept: {JSON if is_json else '*/*'}{VERSION}\r\n"
         lines += f"Content-Type: {kind}\r\n" if method == "POST" else ""
         request = self._request(method, at, lines, body)
         most_bytes = LARGEST_JSON_BYTES if is_json else LARGEST_BLOB_BYTES

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from loadsim.errors import GeneratorFailed, MailMissing, ProtocolError, ServerRefused
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Endpoint, Flag, FolderSettings
 from loadsim.protocols.http.responses import Response
-from loadsim.protocols.jmap.calls import Call, check_set, read_answers, request_body
+from loadsim.protocols.jmap.calls import Call, check_set, problem_of, read_answers, request_body
 from loadsim.protocols.jmap.events import LONGEST_EVENT_BYTES, EventParser, StreamEvent, email_state
 from loadsim.protocols.jmap.folders import read_folders
 from loadsim.protocols.jmap.mail import header_of, structure_of
-from loadsim.protocols.jmap.problem import problem_of
 from loadsim.protocols.jmap.resource import CORE, MAIL, SUBMISSION, expanded, read_resource, target
 from loadsim.protocols.jmap.values import Members, parse
 
