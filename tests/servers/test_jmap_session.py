@@ -379,6 +379,24 @@ def test_a_request_above_a_limit_is_refused_by_name() -> None:
         asyncio.run(scene(services))
 
 
+def test_a_user_without_drafts_does_not_look_for_it_at_each_message() -> None:
+    """Cyrus makes no such mailbox by itself."""
+
+    async def scene(services: Services) -> None:
+        ear = Ear()
+        session = open_driver("jmap", services).session(OWN, ear)
+        await session.mailbox.log_on()
+        for number in (1, 2):
+            text = f"From: {OWN.address}\r\nMessage-ID: <{number}@example.test>\r\n\r\nx\r\n"
+            await session.submission.send(OWN.address, [OWN.address], text.encode())
+        await session.mailbox.log_off()
+        asked = [name for name, _ in ear.commands]
+        assert (asked.count("JMAP Mailbox/get"), asked.count("JMAP EmailSubmission/set")) == (1, 2)
+
+    with start_jmap_peer([OWN], 'mailboxes=[["Inbox","inbox"],["Sent","sent"]]') as services:
+        asyncio.run(scene(services))
+
+
 def test_a_bearer_token_is_read_from_its_file(tmp_path: Path) -> None:
     """Another token is refused, and no error shows it."""
     user = User(OWN.login, OWN.address, OWN.password)

@@ -99,6 +99,10 @@ class JmapMailbox(HttpMailbox):
             raise ServerRefused("no such folder", folder)
         return self._folders.ids[folder]
 
+    def known_id_of(self, folder: str) -> str | None:
+        """Return the mailbox's id in the last list of folders."""
+        return self._folders.ids.get(folder)
+
     # --- looking ---
 
     async def open(self, folder: str) -> None:

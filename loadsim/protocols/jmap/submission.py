@@ -31,10 +31,7 @@ class JmapSubmission(HttpSubmission[JmapMailbox]):
         with session:
             identity = self._identity(sender)
             sent = await mailbox.id_of(SENT_ITEMS)
-            try:
-                drafts = await mailbox.id_of(DRAFTS)
-            except ServerRefused:  # Cyrus makes none by itself
-                drafts = sent
+            drafts = mailbox.known_id_of(DRAFTS) or sent  # Cyrus makes none by itself
             new = NewMessage(message, (Flag.SEEN, Flag.DRAFT))
             (draft,) = await mailbox.imports.store(drafts, [new])
             patch: dict[str, Any] = {"keywords/$draft": None}
