@@ -12,7 +12,8 @@ from loadsim.model.ports import Flag, Mailbox, MessageRef, Part, Structure, Subm
 class Stored(NamedTuple):
     """A message in a folder, with the server's flags in lower case, From's address, Message-ID and In-Reply-To.
 
-    `tag` is the content of its X-LoadSim header, which may be a copy; None if there is no such header.
+    `tag` is the content of its X-LoadSim header, which may be a copy; None if there is no such header. A message is
+    `misdated` if lists go by dates, and it has another one than it would be stored with.
     """
 
     ref: MessageRef
@@ -21,6 +22,7 @@ class Stored(NamedTuple):
     sender: str = ""
     message_id: str = ""
     in_reply_to: str = ""
+    misdated: bool = False
 
 
 class FolderStatus(NamedTuple):

@@ -123,8 +123,8 @@ async def change_folder(
     """Return the changes for a folder that holds `own`, our messages in order, and needs the `count` wanted ones.
 
     The order matters: it decides which message is processed or browsed first. IMAP can only add at the end, so what is
-    kept is the longest run of wanted messages, from the first on, that is there in order. Yields to the event loop in
-    between. With `from_scratch`, none is kept.
+    kept is the longest run of wanted messages, from the first on, that is there in order, none of them misdated. Yields
+    to the event loop in between. With `from_scratch`, none is kept.
     """
     if from_scratch:
         return FolderChange(tuple(message.ref for message in own), {}, 0, count)
@@ -136,7 +136,7 @@ async def change_folder(
     for at, message in enumerate(own):
         if at % BATCH_MESSAGES == 0:
             await asyncio.sleep(0)
-        if following is None or message.tag != tag_of(following.message):
+        if following is None or message.misdated or message.tag != tag_of(following.message):
             remove.append(message.ref)
             continue
         if message.flags & _COMPARED_FLAGS != {flag.lower() for flag in following.flags}:

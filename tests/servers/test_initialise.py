@@ -373,8 +373,8 @@ def test_in_memory_users_need_no_server() -> None:
 
 
 class Lying:
-    def __init__(self, ref: MessageRef, tag: MessageTag, flags: frozenset[str]) -> None:
-        self.ref, self.tag, self.flags = ref, tag, flags
+    def __init__(self, ref: MessageRef, tag: MessageTag, flags: frozenset[str], misdated: bool) -> None:
+        self.ref, self.tag, self.flags, self.misdated = ref, tag, flags, misdated
 
 
 def _tag(number: int) -> MessageTag:
@@ -384,11 +384,13 @@ def _tag(number: int) -> MessageTag:
 @settings(deadline=None, max_examples=200)
 @given(
     wanted=st.lists(st.integers(0, 9), unique=True, max_size=8),
-    lying=st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["", "\\seen", "\\answered"])), max_size=12),
+    lying=st.lists(
+        st.tuples(st.integers(0, 9), st.sampled_from(["", "\\seen", "\\answered"]), st.booleans()), max_size=12
+    ),
 )
-def test_planned_changes_lead_to_the_wanted_messages(wanted: list[int], lying: list[tuple[int, str]]) -> None:
+def test_planned_changes_lead_to_the_wanted_messages(wanted: list[int], lying: list[tuple[int, str, bool]]) -> None:
     """With any messages in a folder, the planned removals, resets and appends give the wanted messages in order."""
-    own = [Lying(ref, _tag(number), frozenset({flag} - {""})) for ref, (number, flag) in enumerate(lying)]
+    own = [Lying(ref, _tag(number), frozenset({flag} - {""}), odd) for ref, (number, flag, odd) in enumerate(lying)]
     tags = [_tag(number) for number in wanted]
     target = [NewMessage(f"\r\nX-LoadSim: {tag.header()}\r\n".encode(), (Flag.SEEN,)) for tag in tags]
     change = asyncio.run(change_folder(own, target, len(target)))
@@ -396,6 +398,7 @@ def test_planned_changes_lead_to_the_wanted_messages(wanted: list[int], lying: l
     for flags, refs in change.reflag.items():
         for ref in refs:
             after[ref].flags = frozenset(flag.value.lower() for flag in flags)
+    assert not any(each.misdated for each in after.values())
     kept = [each.tag for each in after.values()]
     assert kept + tags[change.kept :] == tags
     assert all(each.flags == {"\\seen"} for each in after.values())

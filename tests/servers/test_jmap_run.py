@@ -77,6 +77,9 @@ def test_a_run_has_no_failure_and_leaves_nothing_behind(tmp_path: Path, ways: st
         checked = loadsim("check", own)
         assert {*re.findall(r"state: FAILED: (\S+)", checked.stdout)} == BROKEN.get(ways, set()), checked.stdout
         assert checked.returncode == bool(BROKEN.get(ways)), checked.stdout + checked.stderr
+        for added in (True, False):
+            prepared = loadsim("init", own)
+            assert ("nothing to do" in prepared.stdout) != added, prepared.stdout + prepared.stderr
         run = loadsim("run", own, "--out", tmp_path / "run", "--no-report", "--even-invalid")
         assert run.returncode in (0, 1, 3), run.stderr + run.stdout
         cleaned = loadsim("clean", own)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadsim.errors import ServerRefused
+from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.provisioning_ports import NewMessage, batches
 from loadsim.protocols.imap.requests import fields_of
 from loadsim.protocols.jmap.calls import Call, check_set
@@ -82,6 +83,14 @@ def portions(ids: Sequence[str], most: int) -> Iterable[Sequence[str]]:
 def message_id_of(message: bytes) -> str:
     """Return a message's Message-ID; "" if it has none."""
     return fields_of(message.partition(b"\r\n\r\n")[0]).get("message-id", b"").decode("ascii", "replace").strip()
+
+
+def sent_us_of(message: bytes) -> int | None:
+    """Return when a message was sent, by its tag; None if it has none."""
+    tag = MessageTag.parse(
+        fields_of(message.partition(b"\r\n\r\n")[0]).get(HEADER.lower(), b"").decode("ascii", "replace")
+    )
+    return tag.sent_us if tag else None
 
 
 def _utc_date(received_us: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from sys import intern
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from loadsim.protocols.jmap.values import LONGEST_TEXT, Members
 
 TAG = f"header:{HEADER}:asText"
 
-STORED = ("id", "keywords", "from", "messageId", "inReplyTo", TAG)
+STORED = ("id", "keywords", "receivedAt", "from", "messageId", "inReplyTo", TAG)
 LISTED = ("id", "mailboxIds", "keywords", "size", "receivedAt", "from", "to", "subject", "messageId", TAG)
 """Properties that are asked for."""
 
@@ -61,14 +62,24 @@ def flags_of(email: Members) -> frozenset[str]:
 
 
 def stored_of(folder: str, email: Members) -> Stored:
+    tag = _tag(email)
     return Stored(
         JmapRef(folder, intern(email.id("id"))),
         frozenset([flag.lower() for flag in flags_of(email)]),
-        _tag(email),
+        tag,
         next(_addresses(email, "from"), ""),
         _message_id(email, "messageId"),
         _message_id(email, "inReplyTo"),
+        tag is not None and tag.sent_us // 1_000_000 != _seconds(email.text("receivedAt", "")),
     )
+
+
+def _seconds(date: str) -> int | None:
+    """Return a date in seconds since 1970; None if it cannot be read."""
+    try:
+        return int(datetime.fromisoformat(date).timestamp())
+    except (ValueError, OverflowError):
+        return None
 
 
 def header_of(folder: str, email: Members, domain: str) -> Header:

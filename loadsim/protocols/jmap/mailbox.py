@@ -27,7 +27,7 @@ from loadsim.protocols.imap.folder_names import SEPARATOR, FolderNames, canonica
 from loadsim.protocols.jmap import mail
 from loadsim.protocols.jmap.calls import UNKNOWN, Call, check_set
 from loadsim.protocols.jmap.folders import PROPERTIES, MailboxNames, read_folders
-from loadsim.protocols.jmap.imports import Importer, message_id_of, portions
+from loadsim.protocols.jmap.imports import Importer, message_id_of, portions, sent_us_of
 from loadsim.protocols.jmap.lists import NEWS, STATE, Lists, entry
 from loadsim.protocols.jmap.mail import JmapRef, ShownPart
 from loadsim.protocols.jmap.session import JmapSession
@@ -346,9 +346,11 @@ class JmapMailbox(HttpMailbox):
         return texts
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[JmapRef | None]:
+        """Store messages as received when they were sent: a list goes by whole seconds, and has ties in any order."""
         folder = canonical(folder)
+        dated = [new._replace(received_us=sent_us_of(new.message)) for new in messages]
         with self.session:
-            stored = await self.imports.store(await self.id_of(folder), messages)
+            stored = await self.imports.store(await self.id_of(folder), dated)
             return [JmapRef(folder, email_id) for email_id in stored]
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:

@@ -69,7 +69,7 @@ def header_of(folder: str, row: Row, domain: str, addresses: Mapping[str, str]) 
     A tag that was copied from another message, or belongs to another domain, is left out.
     """
     size_bytes, to, subject = row[-3:]
-    ref, flags, tag, sender, message_id, _ = stored_of(folder, row)
+    ref, flags, tag, sender, message_id, *_ = stored_of(folder, row)
     people = [addresses.get(name, name) for each in text(to).split(";") if (name := each.strip())]
     return Header(
         ref,

@@ -116,7 +116,7 @@ def shown(email: Email, field: str) -> str:
 
 @method("Email/query", *QUERY)
 def email_query(call: Call) -> Answers:
-    """Answer with the window that the arguments name."""
+    """Answer with the window that the arguments name; Emails that the sort leaves equal are in no useful order."""
     args, limit, most = call.args, call.args.get("limit"), call.site.switches.query_limit
     sort = args.get("sort") or []
     if [each.get("property") for each in sort] not in ([], ["receivedAt"]):
@@ -125,7 +125,7 @@ def email_query(call: Call) -> Answers:
         raise Refused("invalidArguments", description="limit or position")
     found = [
         email
-        for email in call.account.emails.values()
+        for email in sorted(call.account.emails.values(), key=lambda email: email.message.digest)  # as on Cyrus
         if all(matches(email, name, wanted) for name, wanted in (args.get("filter") or {}).items())
     ]
     for each in sort:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadsim.errors import GeneratorFailed, MailMissing, ProtocolError, ServerRefused
+from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Endpoint, Flag, FolderSettings
 from loadsim.protocols.http.responses import Response
 from loadsim.protocols.jmap.calls import Call, check_set, problem_of, read_answers, request_body
 from loadsim.protocols.jmap.events import LONGEST_EVENT_BYTES, EventParser, StreamEvent, email_state
 from loadsim.protocols.jmap.folders import read_folders
-from loadsim.protocols.jmap.mail import header_of, structure_of
+from loadsim.protocols.jmap.mail import TAG, header_of, stored_of, structure_of
 from loadsim.protocols.jmap.resource import CORE, MAIL, SUBMISSION, expanded, read_resource, target
 from loadsim.protocols.jmap.values import Members, parse
 
@@ -260,6 +262,24 @@ def test_a_header_has_the_ports_values() -> None:
     assert (header.message_id, header.tag, header.size_bytes) == ("<1@example.test>", None, 900)
 
 
+@pytest.mark.parametrize(
+    ("received", "sent_us", "misdated"),
+    [
+        ("2025-11-01T00:13:00Z", 1_761_955_980_277_661, False),
+        ("2025-11-01T01:13:00+01:00", 1_761_955_980_277_661, False),
+        ("2025-11-01T00:13:01Z", 1_761_955_980_277_661, True),
+        ("2025-11-01T00:13:00Z", 2**63 - 1, True),
+        ("yesterday", 1_761_955_980_277_661, True),
+        ("9999-12-31T23:59:59-23:59", 1_761_955_980_277_661, True),
+    ],
+)
+def test_a_stored_message_is_misdated_unless_received_when_sent(received: str, sent_us: int, misdated: bool) -> None:
+    tag = MessageTag("initial", 2, "i1", "ups1K", sent_us, "0" * 16)
+    email = {"id": "e1", "keywords": {}, "receivedAt": received, TAG: f" {tag.header()}"}
+    stored = stored_of(INBOX, Members(email, "Email"))
+    assert (stored.tag, stored.misdated) == (tag, misdated)
+
+
 def test_a_structure_has_the_text_and_every_other_part() -> None:
     email = {
         "textBody": [{"partId": "1", "blobId": "b1", "size": 4, "type": "text/plain"}],
@@ -285,11 +305,12 @@ JSON = st.recursive(
     max_leaves=8,
 )
 FIELDS = ["id", "keywords", "size", "from", "to", "subject", "messageId", "textBody", "bodyValues", "attachments"]
+FIELDS += ["receivedAt", "inReplyTo", TAG]
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_any_json_as_an_email_is_a_value_or_an_error(email: dict[str, Any]) -> None:
-    for read in (lambda members: header_of(INBOX, members, "example.test"), structure_of):
+    for read in (lambda of: header_of(INBOX, of, "example.test"), structure_of, partial(stored_of, INBOX)):
         try:
             read(Members(email, "Email"))
         except ProtocolError as error:
