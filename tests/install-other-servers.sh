@@ -9,7 +9,7 @@
 set -eu
 
 directory=${1:-/var/cache/loadsim/servers}
-groups="cyrus-imapd cyrus-caldav courier-imap exim4-daemon-light inn2" # cyrus-caldav has JMAP, too
+groups="cyrus-imapd cyrus-pop3d cyrus-caldav courier-imap courier-pop exim4-daemon-light inn2" # cyrus-caldav has JMAP, too
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
 say() {

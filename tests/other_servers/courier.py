@@ -1,4 +1,4 @@
-"""A private Courier (IMAP) and Exim (SMTP), which share Maildirs, from Debian's packages.
+"""A private Courier (IMAP, POP3) and Exim (SMTP), which share Maildirs, from Debian's packages.
 
 The programs are unpacked in a directory. Courier's configuration and the socket of its authentication have fixed paths.
 So both servers run in a view of /etc and /run of their own (see `mounts`); all files are in a directory of the
@@ -21,6 +21,7 @@ from loadsim.servers.private import (
     Directory,
     PrivateServer,
     check_programs,
+    free_port,
     on_free_ports,
     prepare_directories,
     start_masters,
@@ -39,17 +40,22 @@ exec "$(awk 'END { print $NF }' /usr/sbin/authdaemond)"
 """
 """The start as by /usr/sbin/authdaemond, whose last word is the program, but in the foreground."""
 
-IMAPD = """\
+SERVICE = """\
 set -a
-. /etc/courier/imapd
-umask "$IMAP_UMASK"
-exec /usr/sbin/couriertcpd -address="$1" -maxprocs="$3" -maxperip="$3" -listen=1000 $TCPDOPTS "$2" \
-  /usr/lib/courier/courier/imaplogin /usr/bin/imapd Maildir
+. "/etc/courier/$1"
+umask "${IMAP_UMASK:-022}"
+exec /usr/sbin/couriertcpd -address="$2" -maxprocs="$4" -maxperip="$4" -listen=1000 $TCPDOPTS "$3" "$5" "$6" Maildir
 """
-"""The start as by /usr/lib/courier/imapd, but in the foreground and without the list of refused addresses.
+"""The start as by /usr/lib/courier/imapd and pop3d, but in the foreground and without the list of refused addresses.
 
-Its arguments are address, port, and the number of sessions, which Debian limits to 40, and to 20 from one address.
+Its arguments are imapd or pop3d, address, port, the number of sessions, which Debian limits to 40, and to 20 or fewer
+from one address, and the programs before and after the log-on.
 """
+
+PROGRAMS = {
+    "imapd": ("/usr/lib/courier/courier/imaplogin", "/usr/bin/imapd"),
+    "pop3d": ("/usr/lib/courier/courier/courierpop3login", "/usr/lib/courier/courier/courierpop3d"),
+}
 
 
 class Layout:
@@ -61,7 +67,7 @@ class Layout:
         self.auth_socket = self.run / "courier" / "authdaemon" / "socket"
         self.mail = root / "mail"  # the mailboxes: one Maildir per login
         self.auth_log = root / "log" / "authdaemond.log"
-        self.imapd_log = root / "log" / "imapd.log"
+        self.log = root / "log"
 
     def directories(self) -> tuple[Directory, ...]:
         uid = pwd.getpwnam(USER).pw_uid
@@ -72,7 +78,7 @@ class Layout:
             Directory(self.auth_socket.parents[1]),
             Directory(self.auth_socket.parent),
             Directory(self.mail, 0o700, uid),
-            Directory(self.imapd_log.parent),
+            Directory(self.log),
         )
 
 
@@ -104,18 +110,24 @@ def start_courier(
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
         most = 2 * (len(population) + further) + 100  # a lost session and the one that replaces it overlap
+        pop3_port = free_port()
         front.configure(population, lists, LOOPBACK, smtp_port)
         masters = start_masters(
             (
                 (lambda: start_authdaemond(layout, view), lambda one: one.await_socket(layout.auth_socket)),
                 (
-                    lambda: start_imapd(layout, view, imap_port, most),
+                    lambda: start_service(layout, view, "imapd", imap_port, most),
                     lambda one: one.await_greeting(LOOPBACK, imap_port, b"* OK"),
+                ),
+                (
+                    lambda: start_service(layout, view, "pop3d", pop3_port, most),
+                    lambda one: one.await_greeting(LOOPBACK, pop3_port, b"+OK"),
                 ),
                 (lambda: front.start(view), lambda one: one.await_greeting(LOOPBACK, smtp_port, b"220")),
             )
         )
-        services = Services(Endpoint(LOOPBACK, imap_port, "none"), Endpoint(LOOPBACK, smtp_port, "none"))
+        mail = Endpoint(LOOPBACK, imap_port, "none"), Endpoint(LOOPBACK, smtp_port, "none")
+        services = Services(*mail, pop3=Endpoint(LOOPBACK, pop3_port, "none"))
         return PrivateServer(services, masters, describe(front, view), [])
 
     return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
@@ -149,9 +161,9 @@ def start_authdaemond(layout: Layout, view: View) -> Master:
     return Master("authdaemond", view.command(["/bin/sh", "-c", AUTHDAEMOND]), layout.auth_log)
 
 
-def start_imapd(layout: Layout, view: View, port: int, sessions: int) -> Master:
-    command = ["/bin/sh", "-c", IMAPD, "sh", LOOPBACK, str(port), str(sessions)]
-    return Master("couriertcpd", view.command(command), layout.imapd_log)
+def start_service(layout: Layout, view: View, name: str, port: int, sessions: int) -> Master:
+    command = ["/bin/sh", "-c", SERVICE, "sh", name, LOOPBACK, str(port), str(sessions), *PROGRAMS[name]]
+    return Master("couriertcpd", view.command(command), layout.log / f"{name}.log")
 
 
 def describe(front: Exim, view: View) -> str:

@@ -1,4 +1,4 @@
-"""A private Cyrus (IMAP, LMTP, JMAP, CalDAV) behind a private Postfix (SMTP), from Debian's packages.
+"""A private Cyrus (IMAP, POP3, LMTP, JMAP, CalDAV) behind a private Postfix (SMTP), from Debian's packages.
 
 Its programs are unpacked in a directory (see `mounts`). Configuration, mailboxes, queue and sockets are in a directory
 of its own. Written for Cyrus 3.6 to 3.12 (Debian 12 to sid).
@@ -8,6 +8,7 @@ import imaplib
 import os
 import pwd
 import secrets
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from loadsim.servers.private import (
     Directory,
     PrivateServer,
     check_programs,
+    free_port,
     on_free_ports,
     prepare_directories,
     start_masters,
@@ -46,19 +48,25 @@ class Layout:
         self.imapd_conf = root / "cyrus" / "imapd.conf"
         self.cyrus_conf = root / "cyrus" / "cyrus.conf"
         self.passwords = root / "cyrus" / "sasldb2"
+        self.certificate = root / "cyrus" / "cert.pem"
+        self.key = root / "cyrus" / "key.pem"
+        self.token_keys = root / "cyrus" / "tokens"
         self.state = root / "cyrus" / "state"  # configdirectory: databases, and sockets of idling clients
         self.run = root / "cyrus" / "run"
         self.lmtp_socket = self.run / "lmtp"  # takes mail from Postfix
         self.mail = root / "mail"  # the mailboxes
+        self.index = root / "cyrus" / "index"  # of words
         self.log = root / "log" / "cyrus.log"
 
     def directories(self) -> tuple[Directory, ...]:
         uid = pwd.getpwnam(USER).pw_uid
         return (
             Directory(self.imapd_conf.parent),
+            Directory(self.token_keys),
             Directory(self.state, 0o755, uid),
             Directory(self.state / "socket", 0o755, uid),
             Directory(self.run, 0o755, uid),
+            Directory(self.index, 0o700, uid),
             Directory(self.mail, 0o700, uid),
         )
 
@@ -74,14 +82,17 @@ def start_cyrus(
     jmap_port: int | None = None,
     caldav_port: int | None = None,
     public_folder: str | None = None,
+    certificate: Path | None = None,
+    token_key: str | None = None,
 ) -> PrivateServer:
     """Start Cyrus and Postfix for these accounts and lists (address -> member addresses), and wait until both answer.
 
     A login is the local part of its address, without dots. `directory` is created if missing; mailboxes from an earlier
     start are kept. Free ports are chosen for those of IMAP and SMTP that are not given; JMAP and CalDAV without a port
-    are off. Beyond one each, the users may have `further` connections to mailboxes. In a `public_folder`, all may post
-    and expunge. Raises `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a
-    server does not start.
+    are off. They are https with a `certificate`, whose key is in `key.pem` of its directory, and with a `token_key`,
+    JMAP takes JSON Web Tokens of this key for HS256. Beyond one each, the users may have `further` connections to
+    mailboxes. In a `public_folder`, all may post and expunge. Raises `ConfigError` if packages are missing, the user is
+    not root, the directory cannot be used, or a server does not start.
     """
     check_programs("cyrus", {"postfix": postfix.PROGRAM})
     population, lists = check_population(accounts, lists)
@@ -92,12 +103,25 @@ def start_cyrus(
     write_passwords(layout.passwords, USER, (*population, admin), view)
     sasl = write_sasl(front, population, view)
 
+    if certificate is not None:
+        write_secret(layout.certificate, certificate.read_text())
+        write_secret(layout.key, certificate.with_name("key.pem").read_text())
+    if token_key is not None:
+        key = b64encode(token_key.encode()).decode()
+        write_secret(layout.token_keys / "key", f"-----BEGIN HMAC KEY-----\n{key}\n-----END HMAC KEY-----\n")
+
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
         web = {name: port for name, port in (("jmap", jmap_port), ("caldav", caldav_port)) if port is not None}
         domains = " ".join(sorted({account.domain for account in population}))
-        http = HTTP.format(smtp=f"{LOOPBACK}:{smtp_port}", domains=domains) if web else ""
+        http = HTTP.format(smtp=f"{LOOPBACK}:{smtp_port}", domains=domains, index=layout.index) if web else ""
+        if certificate is not None:
+            http += f"tls_server_cert: {layout.certificate}\ntls_server_key: {layout.key}\n"
+        if token_key is not None:
+            http += f"http_jwt_key_dir: {layout.token_keys}\n"
+        sessions, is_https = len(population) + further, certificate is not None
         write_table(layout.imapd_conf, imapd_conf(layout) + http, PUBLIC)
-        write_table(layout.cyrus_conf, cyrus_conf(layout, imap_port, web, len(population) + further), PUBLIC)
+        pop3_port = free_port()
+        write_table(layout.cyrus_conf, cyrus_conf(layout, imap_port, pop3_port, web, is_https, sessions), PUBLIC)
         front.configure(population, lists, LOOPBACK, smtp_port, lmtp_socket=layout.lmtp_socket, sasl=sasl)
         # An error in imapd.conf ends this with a message, unlike the master.
         description = describe(layout, front, view)
@@ -109,11 +133,19 @@ def start_cyrus(
         )
         with stopped_on_error(masters):
             create_mailboxes(imap_port, admin, population, public_folder)
-        at = {"imap": imap_port, "smtp": smtp_port} | web
-        services = Services(**{name: Endpoint(LOOPBACK, port, "none") for name, port in at.items()})
+        at = {"imap": imap_port, "smtp": smtp_port, "pop3": pop3_port}
+        secure = {} if certificate is None else {"tls": "implicit", "ca_file": str(certificate)}
+        endpoints = {name: Endpoint(LOOPBACK, port, "none") for name, port in at.items()}
+        services = Services(**endpoints, **{name: Endpoint(LOOPBACK, port, **secure) for name, port in web.items()})
         return PrivateServer(services, masters, description, [])
 
     return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
+
+
+def write_secret(path: Path, content: str) -> None:
+    """Write a file that only Cyrus's processes may read."""
+    write_table(path, content, SECRET)
+    os.chown(path, pwd.getpwnam(USER).pw_uid, -1)
 
 
 def write_passwords(path: Path, user: str, accounts: Sequence[Account], view: View) -> None:
@@ -203,28 +235,42 @@ conversations: yes
 conversations_db: twoskip
 smtp_backend: host
 smtp_host: {smtp}
+jmap_pushpoll: 1s
+search_engine: xapian
+defaultsearchtier: t1
+t1searchpartition-default: {index}
+sync_log: yes
+sync_log_channels: squatter
 """
-"""Cyrus delivers no invitations to addresses whose domains are not in `calendar_user_address_set`."""
+"""JMAP and CalDAV. A look for states to push each second, by default each minute; Cyrus 3.6 pushes none.
+
+Searches by JMAP need an index of words, which squatter extends as mail arrives. Cyrus delivers no invitations to addresses
+whose domains are not in `calendar_user_address_set`.
+"""
 
 
-def cyrus_conf(layout: Layout, imap_port: int, web: Mapping[str, int], sessions: int) -> str:
-    """Return cyrus.conf: IMAP, HTTP on the ports of `web`, LMTP for Postfix, and idled.
+def cyrus_conf(
+    layout: Layout, imap_port: int, pop3_port: int, web: Mapping[str, int], is_https: bool, sessions: int
+) -> str:
+    """Return cyrus.conf: IMAP, POP3, HTTP on the ports of `web`, LMTP for Postfix, and idled.
 
     Without idled, idling sessions look only each minute. The limit counts twice the `sessions`: a lost session and the
     one that replaces it overlap.
     """
     conf, most = f"-C {layout.imapd_conf}", 2 * sessions + 100
-    limits = f'proto="tcp4" prefork=0 maxchild={most}'
-    http = "\n".join(f'  {name} cmd="{BIN}/httpd {conf}" listen="{LOOPBACK}:{web[name]}" {limits}' for name in web)
+    limits, httpd = f'proto="tcp4" prefork=0 maxchild={most}', f"{BIN}/httpd {conf}{' -s' * is_https}"
+    http = "\n".join(f'  {name} cmd="{httpd}" listen="{LOOPBACK}:{web[name]}" {limits}' for name in web)
     return f"""\
 START {{
   recover cmd="{BIN}/ctl_cyrusdb {conf} -r"
 }}
 DAEMON {{
   idled cmd="{BIN}/idled {conf} -d"
+  {f'squatter cmd="{BIN}/squatter {conf} -R -d"' if "jmap" in web else ""}
 }}
 SERVICES {{
   imap cmd="{BIN}/imapd {conf} -U 30" listen="{LOOPBACK}:{imap_port}" {limits}
+  pop3 cmd="{BIN}/pop3d {conf} -U 30" listen="{LOOPBACK}:{pop3_port}" {limits}
 {http}
   lmtpunix cmd="{BIN}/lmtpd {conf}" listen="{layout.lmtp_socket}" prefork=0 maxchild={2 * LMTP_CONCURRENCY}
 }}

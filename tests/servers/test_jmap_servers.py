@@ -1,13 +1,18 @@
-"""The JMAP peer answers a user's requests as Cyrus and James do."""
+"""JMAP on Cyrus and James: the JMAP peer answers as they do, and Cyrus takes tokens over TLS."""
 
 import asyncio
+import hmac
 import json
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from imap_script import Ear, certificate
 from jmap_peer import User, jmap_peer
 from jmap_requests import USING, JmapConnection
 from mailservers import short_directory
@@ -15,7 +20,9 @@ from other_servers.cyrus import start_cyrus
 from other_servers.james import start_james
 from patience import PATIENCE_S
 
-from loadsim.model.ports import Account
+from loadsim.errors import ServerRefused
+from loadsim.model.ports import INBOX, Account, Services
+from loadsim.protocols.registry import open_driver
 from loadsim.servers.private import LOOPBACK, free_port
 
 DOMAIN = "example.test"
@@ -132,3 +139,37 @@ def test_the_peer_answers_as_real_servers_do(start: Callable[..., Any]) -> None:
     port = free_port()
     with short_directory() as place, start(accounts, {}, place, jmap_port=port):
         assert facts_of(f"http://{LOOPBACK}:{port}", logins) == asyncio.run(facts_of_peer())
+
+
+@pytest.mark.nightly(part="servers")
+async def test_cyrus_takes_tokens_over_tls(tmp_path: Path) -> None:
+    """A user's JSON Web Token logs on; one signed with another key is refused, and no error shows it."""
+    port, token = free_port(), tmp_path / "token"
+    with_password = Account(1, "anna", f"anna@{DOMAIN}", "secret-of-anna")
+    own = replace(with_password, password="", token_file=str(token))
+    file, _ = certificate(tmp_path, f"IP:{LOOPBACK}")
+    with (
+        short_directory() as place,
+        start_cyrus([with_password], {}, place, jmap_port=port, certificate=file, token_key="own") as server,
+    ):
+        endpoint = replace(server.services.endpoint("jmap"), methods=("bearer",))
+        mailbox = open_driver("jmap", Services(jmap=endpoint)).session(own, Ear()).mailbox
+        token.write_text(forged := web_token("anna", b"foreign"))
+        with pytest.raises(ServerRefused) as refused:
+            await mailbox.log_on()
+        assert forged not in str(refused.value)
+        token.write_text(web_token("anna", b"own"))
+        await mailbox.log_on()
+        assert INBOX in await mailbox.folders()
+        await mailbox.log_off()
+
+
+def web_token(login: str, key: bytes) -> str:
+    """A JSON Web Token of a user (RFC 7519), signed with HMAC and SHA-256."""
+    parts = [json.dumps(part).encode() for part in ({"alg": "HS256", "typ": "JWT"}, {"sub": login})]
+    signed = b".".join(map(base64url, parts))
+    return (signed + b"." + base64url(hmac.digest(key, signed, "sha256"))).decode()
+
+
+def base64url(data: bytes) -> bytes:
+    return urlsafe_b64encode(data).rstrip(b"=")

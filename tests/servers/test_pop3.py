@@ -1,4 +1,4 @@
-"""POP3 on Dovecot: the driver against poplib and imaplib, and a run against Dovecot's own counts."""
+"""POP3: the driver against poplib and imaplib, and runs against Dovecot's own counts, and on other servers."""
 
 import asyncio
 import imaplib
@@ -16,15 +16,18 @@ from agreement import differences, mailboxes_by_doveadm, mailboxes_by_log
 from breaking_network import Network
 from imap_script import Ear
 from mailservers import StartDovecotPostfix, numbered_accounts
+from other_servers.courier import start_courier
+from other_servers.cyrus import start_cyrus
 from other_servers.greenmail import start_greenmail
 from other_servers.james import start_james
 from patience import PATIENCE_S
 from skipping import turns
 from small_runs import loadsim, on, population_of, written
+from whole_mailboxes import ids_of, looking
 
 from loadsim.errors import ConfigError, MailMissing, ServerLost, ServerRefused
-from loadsim.model.ports import INBOX, Account, Mailbox, Services
-from loadsim.model.records import OUTCOMES
+from loadsim.model.ports import INBOX, Account, Endpoint, Mailbox, Services
+from loadsim.model.records import FAILURES, OUTCOMES
 from loadsim.protocols.registry import check_drivers, open_driver
 from loadsim.provisioning.preflight import check_submission
 from loadsim.provisioning.sessions import services_of
@@ -112,7 +115,7 @@ async def test_a_mailbox_is_poplib_s(server: DovecotPostfix, accounts: Iterator[
 
 
 @pytest.mark.nightly(part="servers")
-@pytest.mark.parametrize("start", [start_james, start_greenmail])
+@pytest.mark.parametrize("start", [start_james, start_greenmail, start_cyrus, start_courier])
 async def test_other_servers_are_poplib_s(server_directory: Path, start: Callable[..., RunningServer]) -> None:
     """James announces TOP after the log-on only, and GreenMail lists sizes of bodies."""
     (account,) = numbered_accounts(1)
@@ -255,6 +258,23 @@ def test_a_run_is_as_dovecot_counts_it(of_users: DovecotPostfix, place: Path, tm
     answer = loadsim("log", "answer", tmp_path / "out").stdout
     assert "seen at the next log-on only" in " ".join(answer.split())
     assert "flags-not-kept" not in [finding["code"] for finding in score["findings"]]
+
+
+@pytest.mark.nightly(part="servers")
+@pytest.mark.parametrize("start", [start_cyrus, start_courier])
+def test_a_run_on_other_servers(server_directory: Path, tmp_path: Path, start: Callable[..., RunningServer]) -> None:
+    """No task fails, and the mailboxes as imaplib reads them are as the log has them."""
+    nowhere = Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1), pop3=Endpoint("127.0.0.1", 1))
+    with start(*population_of(scenario_of(tmp_path, nowhere)), server_directory) as server:
+        scenario = scenario_of(tmp_path, server.services, run=DAY)
+        assert run_locally(scenario, tmp_path / "out").exit_status == 0
+        held = {}
+        for account in population_of(scenario)[0]:
+            with looking(server.services, account, {}) as eye:
+                held[account.number] = ids_of(eye.read())
+    log = read_logs([tmp_path / "out"])
+    assert {OUTCOMES[outcome] for outcome in log.tasks["outcome"]}.isdisjoint(FAILURES)
+    assert differences(mailboxes_by_log(Workload(scenario), log), held) == []
 
 
 async def test_a_run_in_which_no_message_can_be_removed_loses_none(

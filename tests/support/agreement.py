@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Account
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account
 from loadsim.model.records import EVENTS
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.reader import TimingLog
@@ -17,8 +17,11 @@ Mailboxes = dict[int, dict[str, Counter[str]]]
 """By user and folder: how often each message id lies there."""
 
 
-def mailboxes_by_log(workload: Workload, log: TimingLog) -> Mailboxes:
-    """Replay what the log says was delivered, moved, copied, deleted, saved and expunged; empty folders left out."""
+def mailboxes_by_log(workload: Workload, log: TimingLog, submission_saves: bool = False) -> Mailboxes:
+    """Replay what the log says was delivered, moved, copied, deleted, saved and expunged; empty folders left out.
+
+    With `submission_saves`, Sent Items has what was submitted, even if its user's day ended before `SAVE SENT`.
+    """
     users = range(1, len(workload.population) + 1)
     held: Mailboxes = {
         user: {
@@ -33,10 +36,12 @@ def mailboxes_by_log(workload: Workload, log: TimingLog) -> Mailboxes:
         folders = held[int(record["user"])]
         if event == "accepted":
             folders.setdefault(INBOX, Counter())[message] += 1
+            if submission_saves:
+                held[int(record["sender"])].setdefault(SENT_ITEMS, Counter())[message] = 1
         elif event in ("moved", "deleted"):
             folders[INBOX][message] -= 1
             folders.setdefault(str(folder), Counter())[message] += 1
-        elif event in ("copied", "saved") and folder != CALENDAR:
+        elif event in ("copied", "saved") and folder != CALENDAR and not (submission_saves and folder == SENT_ITEMS):
             folders.setdefault(str(folder), Counter())[message] += 1
         elif event == "expunged":
             folders[str(folder)][message] -= 1

@@ -79,13 +79,14 @@ def written(path: Path, **changes: Any) -> Path:
 
 def on(services: Services, password: str = "secret-{index}") -> dict[str, Any]:
     """The scenario's `server` and `accounts` for a server that is running."""
-    return {
-        "server": {
-            "imap": {"host": services.imap.host, "port": services.imap.port},
-            "smtp": {"host": services.smtp.host, "port": services.smtp.port},
-        },
-        "accounts": {"user": "user{index:05d}", "password": password},
+    server = {
+        "imap": {"host": services.imap.host, "port": services.imap.port},
+        "smtp": {"host": services.smtp.host, "port": services.smtp.port},
     }
+    if (jmap := services.jmap) is not None:
+        server["jmap"] = {"host": jmap.host, "port": jmap.port, "tls": jmap.tls}
+        server["jmap"] |= {} if jmap.ca_file is None else {"ca_file": jmap.ca_file}
+    return {"server": server, "accounts": {"user": "user{index:05d}", "password": password}}
 
 
 def population_of(scenario: Scenario) -> tuple[list[Any], dict[str, tuple[str, ...]]]:
