@@ -244,8 +244,8 @@ sync_log_channels: squatter
 """
 """JMAP and CalDAV. A look for states to push each second, by default each minute; Cyrus 3.6 pushes none.
 
-Searches by JMAP need an index of words, which squatter extends as mail arrives. Cyrus delivers no invitations to addresses
-whose domains are not in `calendar_user_address_set`.
+Searches by JMAP need an index of words, which squatter extends as mail arrives. Cyrus delivers no invitations to
+addresses whose domains are not in `calendar_user_address_set`.
 """
 
 
