@@ -346,9 +346,9 @@ class JmapMailbox(HttpMailbox):
         return texts
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[JmapRef | None]:
-        """Store messages as received when they were sent: a list goes by whole seconds, and has ties in any order."""
+        """Store messages without a date as received when sent: a list goes by seconds, and has ties in any order."""
         folder = canonical(folder)
-        dated = [new._replace(received_us=sent_us_of(new.message)) for new in messages]
+        dated = [new._replace(received_us=new.received_us or sent_us_of(new.message)) for new in messages]
         with self.session:
             stored = await self.imports.store(await self.id_of(folder), dated)
             return [JmapRef(folder, email_id) for email_id in stored]

@@ -116,8 +116,9 @@ def shown(email: Email, field: str) -> str:
 
 @method("Email/query", *QUERY)
 def email_query(call: Call) -> Answers:
-    """Answer with the window that the arguments name; Emails that the sort leaves equal are in no useful order."""
+    """Answer with the window that the arguments name. Cyrus has Emails that the sort leaves equal in any order."""
     args, limit, most = call.args, call.args.get("limit"), call.site.switches.query_limit
+    by_content = call.site.switches.content_ids
     sort = args.get("sort") or []
     if [each.get("property") for each in sort] not in ([], ["receivedAt"]):
         raise Refused("unsupportedSort")
@@ -125,7 +126,7 @@ def email_query(call: Call) -> Answers:
         raise Refused("invalidArguments", description="limit or position")
     found = [
         email
-        for email in sorted(call.account.emails.values(), key=lambda email: email.message.digest)  # as on Cyrus
+        for email in sorted(call.account.emails.values(), key=lambda email: email.message.digest if by_content else "")
         if all(matches(email, name, wanted) for name, wanted in (args.get("filter") or {}).items())
     ]
     for each in sort:
