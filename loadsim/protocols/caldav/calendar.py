@@ -48,9 +48,9 @@ class CalDavCalendar:
 
     async def remove(self, event: CalendarEvent) -> None:
         at = await self._place(event)
+        self._changed.discard(_name(at))
         etag = (await self._get(at)).etag
         await self.session.send("DELETE", at, lines=f"If-Match: {etag}\r\n" if etag else "")
-        self._changed.discard(_name(at))
 
     async def follow(self) -> None:
         home, changed = await self._open(), self._changed
@@ -89,6 +89,7 @@ class CalDavCalendar:
             return await self.session.get(at)
         except ServerRefused as failure:
             if failure.kind.startswith("404"):
+                self._changed.discard(_name(at))
                 raise MailMissing("no event GET") from None
             raise
 
@@ -97,19 +98,20 @@ class CalDavCalendar:
 
         A server may have forgotten the token (RFC 6578 section 3.2): then this lists all, and the refusal is recorded.
         """
-        names: set[str] = set()
+        token, names = self._token, set[str]()
         for _ in range(MOST_PAGES):
             try:
-                body = xml.sync_collection(self._token)
+                body = xml.sync_collection(token)
                 found = await self.session.report("REPORT", at, body, "sync-collection")
             except ServerRefused as failure:  # 403, but 412 from xandikos 0.4
-                if not self._token or not failure.kind.startswith("4"):
+                if not token or not failure.kind.startswith("4"):
                     raise
-                self._token, names = "", set()
+                self._token, token, names = "", "", set()
                 continue
-            self._token = found.token
+            token = found.token
             names.update(_name(each.href) for each in found.responses if each.status == 200)
             if all(each.status != 507 for each in found.responses):
+                self._token = token
                 return names
         raise ProtocolError("CALDAV response", "expected a list of changes with an end")
 

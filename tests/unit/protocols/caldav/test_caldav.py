@@ -150,6 +150,37 @@ async def test_a_truncated_list_is_continued_but_not_for_ever() -> None:
         assert len(peer.requests) - before == MOST_PAGES
 
 
+async def test_a_list_that_ends_early_is_listed_from_its_beginning() -> None:
+    async with open_site() as (peer, first, _, _):
+        await first.store(EVENT, changes=False)
+        more = "<response><href>/user1/loadsim/</href><status>HTTP/1.1 507 More</status></response>"
+        page = multistatus([more, found("/user1/loadsim/loadsim-s1.0.run-1.ics", "<getetag/>")], str(len(peer.log)))
+        answers = [None, page]
+        peer.change = lambda method, path, answer: answers.pop() if method == "REPORT" and answers else answer
+        with pytest.raises(ServerLost):
+            await first.follow()
+        await first.follow()
+
+
+@pytest.mark.parametrize("last", [EVENT, CHANGED])
+async def test_an_event_that_is_gone_is_not_missing_again_from_the_list(last: CalendarEvent) -> None:
+    async with open_site() as (peer, first, _, _):
+        await first.store(EVENT, changes=False)
+        peer.items.clear()
+        with pytest.raises(MailMissing):
+            await (first.remove(last) if last is EVENT else first.store(last, changes=True))
+        await first.follow()
+
+
+async def test_an_event_that_may_be_removed_is_not_missed() -> None:
+    async with open_site() as (peer, first, _, _):
+        await first.store(EVENT, changes=False)
+        peer.change = lambda method, path, answer: None if method == "DELETE" else answer
+        with pytest.raises(ServerLost):
+            await first.remove(EVENT)
+        await first.follow()
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
