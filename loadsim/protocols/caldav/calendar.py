@@ -149,12 +149,12 @@ class CalDavCalendar:
         for calendar in home.calendars:
             if _name(calendar) != COLLECTION and not home.inbox:
                 continue  # invitations only come to servers that schedule
-            items = await self._items(calendar)
-            own = [item for item in items if self._is_own(item, run)]
+            hrefs = [href for href, _ in await self.session.listed(calendar)]
+            own = [item for item in await self.session.fetch(calendar, hrefs) if self._is_own(item, run)]
             removed += len(own)
             if dry_run:
                 continue
-            if _name(calendar) == COLLECTION and len(own) == len(items):
+            if _name(calendar) == COLLECTION and len(own) == len(hrefs):  # also of those that cannot be read
                 await self.session.send("DELETE", calendar)
                 continue
             for item in own:

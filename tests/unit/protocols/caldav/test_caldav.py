@@ -1,5 +1,6 @@
 """A calendar by CalDAV: its events, changes and invitations on a small server, and answers that break the protocol."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -273,6 +274,19 @@ async def test_cleaning_leaves_others_events() -> None:
         peer.items.clear()
         assert await first.clean() == 0
         assert "/user1/loadsim/" not in peer.calendars
+
+
+async def test_a_calendar_with_an_unreadable_object_is_not_removed() -> None:
+    async with open_site() as (peer, first, _, _):
+        peer.items["/user1/loadsim/theirs.ics"] = "unreadable"
+        await first.store(EVENT, changes=False)
+        peer.change = lambda method, path, answer: (
+            replace(answer, body=re.sub("<response><href>[^<]*theirs.*?</response>", "", answer.body))
+            if method == "REPORT"
+            else answer
+        )
+        assert await first.clean() == 1
+        assert peer.of("user1", "loadsim") == ["unreadable"]
 
 
 async def test_without_scheduling_there_is_no_inbox() -> None:
