@@ -4,25 +4,29 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from address_books import BIND_DN, slapd
+from caldav_peer import calendar_peer
 from each_task import EachTask
 from mailservers import DOMAIN, short_directory
+from news_peer import GROUP, NewsPeer
 from paths import ROOT
 from small_runs import written
 from virtual_runs import quiet
 
-from loadsim.model.ports import Account, Services
-from loadsim.model.terms import ASSISTANT_TASKS
+from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.model.terms import ASSISTANT_TASKS, CALDAV, IN_MAILBOX
 from loadsim.scenario.scenario import load_scenario
 
 PAGE = ROOT / "docs" / "reference" / "protocols.md"
 
 USERS = 2
+PASSWORD = "secret of all"
 FEW = {"inbox": 2, "folders": 1, "messages_per_folder": 2}
 RECEIPTS = {"delivery": "100%", "read": "100%", "returned": "100%"}
 NEW_PROGRAM = {
@@ -38,7 +42,7 @@ NEW_PROGRAM = {
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver with a column on the page, and the server that it uses; `keys` are further ones of its scenario.
+    """A driver with a column on the page, and the server that it uses. By default, the public folder is a newsgroup.
 
     Requests to each of its `services` are read by `sent_requests.READERS`. With `has_new_partner`, another user does a
     first sync.
@@ -50,30 +54,32 @@ class Driver:
     programs: tuple[str, ...] = ("outlook-like",)
     has_new_partner: bool = False
     with_directory: bool = True
-    keys: dict[str, Any] | None = None
+    public: str = GROUP
+    calendar: str = IN_MAILBOX
 
 
-PUBLIC = {"folders": {"public": "Notice Board"}}
+PUBLIC = "Notice Board"
 ALL = quiet(start_state=FEW, receipts=RECEIPTS)
 ANY = quiet(start_state=FEW)
 
 DRIVERS = {
-    "imap": Driver("dovecot", ("imap", "smtp"), ALL, ("outlook-like", "assistant"), True, keys=PUBLIC),
-    "aioimaplib": Driver("dovecot", ("imap", "smtp"), ALL, keys=PUBLIC),
+    "imap": Driver("dovecot", ("imap", "smtp"), ALL, ("outlook-like", "assistant"), True, public=PUBLIC),
+    "aioimaplib": Driver("dovecot", ("imap", "smtp"), ALL, public=PUBLIC),
     "mapi": Driver("embedded_mapi_server", ("mapi",), ANY, with_directory=False),
     "jmap": Driver("jmap", ("jmap",), ANY),
     "pop3": Driver(
         "dovecot",
         ("imap", "smtp", "pop3"),
-        {"from": "pop3/delete", "start_state": {"inbox": 2}, "receipts": RECEIPTS},
+        {"from": "pop3/delete", "start_state": {"inbox": 2}, "receipts": RECEIPTS, "schedule": {"per_day": 1}},
         ("pop3",),
+        calendar=CALDAV,
     ),
 }
 
 
 def accounts_of(driver: str) -> list[Account]:
     names = [f"{driver}{number}" for number in range(1, USERS + 1)]
-    return [Account(at, name, f"{name}@{DOMAIN}", f"secret-of-{at}") for at, name in enumerate(names, 1)]
+    return [Account(at, name, f"{name}@{DOMAIN}", PASSWORD) for at, name in enumerate(names, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +92,7 @@ def server(request: pytest.FixtureRequest) -> Callable[[str], Services]:
         if kind not in started:
             accounts = [each for name, other in DRIVERS.items() if other.server == kind for each in accounts_of(name)]
             if kind == "dovecot":
-                running = request.getfixturevalue("dovecot_postfix")(accounts, public_folder="Notice Board")
+                running = request.getfixturevalue("dovecot_postfix")(accounts, public_folder=PUBLIC)
             elif kind == "jmap":
                 running = request.getfixturevalue("jmap_peer_server")(accounts, "relative_urls=true")
             else:
@@ -98,37 +104,49 @@ def server(request: pytest.FixtureRequest) -> Callable[[str], Services]:
 
 
 @pytest.fixture
-def directory(name: str) -> Iterator[dict[str, Any]]:
-    """The scenario's address book, if the driver's users have one."""
-    if not DRIVERS[name].with_directory:
-        yield {}
-        return
-    with short_directory() as place, slapd(place, accounts_of(name)) as book:
-        yield {"ldap": {"url": book.url, "bind_dn": BIND_DN}}
+def apart(name: str) -> Iterator[dict[str, Any]]:
+    """The scenario's address book and news server, if the driver's users have one."""
+    driver = DRIVERS[name]
+    with ExitStack() as stack:
+        keys: dict[str, Any] = {}
+        if driver.with_directory:
+            book = stack.enter_context(slapd(stack.enter_context(short_directory()), accounts_of(name)))
+            keys["ldap"] = {"url": book.url, "bind_dn": BIND_DN}
+        if driver.public == GROUP:
+            keys["nntp"] = at(stack.enter_context(NewsPeer(password=PASSWORD).running()).endpoint)
+        yield keys
 
 
-def requests_of(name: str, services: Services, directory: dict[str, Any], place: Path) -> dict[str, list[str]]:
+def at(endpoint: Endpoint) -> dict[str, Any]:
+    return {"host": endpoint.host, "port": endpoint.port}
+
+
+async def requests_of(name: str, services: Services, apart: dict[str, Any], place: Path) -> dict[str, list[str]]:
     """Have a user of this driver do each task."""
     driver = DRIVERS[name]
     (place / "all.yaml").write_text(json.dumps({"name": "all", **driver.profile}), encoding="utf-8")
     (place / "new.yaml").write_text(json.dumps(NEW_PROGRAM), encoding="utf-8")
     group = {"profile": str(place / "all.yaml"), "users": 1, "protocol": name, "program": list(driver.programs)}
+    group["calendar"] = driver.calendar
     partner = group | ({"program": str(place / "new.yaml")} if driver.has_new_partner else {})
-    endpoints: dict[str, Any] = dict(directory)
+    endpoints: dict[str, Any] = dict(apart)
     for service in driver.services:
-        at = services.endpoint(service)
-        url = {"url": f"http://{at.host}:{at.port}{at.path}"}
-        endpoints[service] = url if service == "mapi" else {"host": at.host, "port": at.port}
+        served = services.endpoint(service)
+        url = {"url": f"http://{served.host}:{served.port}{served.path}"}
+        endpoints[service] = url if service == "mapi" else at(served)
     keys = {
         "topology": [group, partner],
-        "accounts": {"user": f"{name}{{index}}", "password": "secret-of-{index}"},
+        "accounts": {"user": f"{name}{{index}}", "password": PASSWORD},
         "domain": DOMAIN,
         "lists": {"count": 0},
         "server": endpoints,
-        **(driver.keys or {}),
+        "folders": {"public": driver.public},
     }
-    each = EachTask(load_scenario(str(written(place / "scenario.yaml", **keys))))
-    asyncio.run(each.run())
+    async with calendar_peer(accounts_of(name)) as (_, calendars):
+        if driver.calendar == CALDAV:
+            endpoints[CALDAV] = at(calendars)
+        each = EachTask(load_scenario(str(written(place / "scenario.yaml", **keys))))
+        await each.run()
     assert each.failed == []
     return each.sent
 
@@ -179,10 +197,10 @@ def once(requests: list[Request]) -> list[Request]:
 @pytest.mark.system
 @pytest.mark.parametrize("name", DRIVERS)
 def test_each_task_sends_what_the_page_says(
-    name: str, server: Callable[[str], Services], directory: dict[str, Any], tmp_path: Path
+    name: str, server: Callable[[str], Services], apart: dict[str, Any], tmp_path: Path
 ) -> None:
     """Of MAPI's requests, the page names the main operations; of others, all parts."""
-    sent = requests_of(name, server(name), directory, tmp_path)
+    sent = asyncio.run(requests_of(name, server(name), apart, tmp_path))
     cells = table()[name]
     supported = {task for task, cell in cells.items() if cell != "-"} - {OPTIONAL}
     assert sent.keys() == supported - ({*ASSISTANT_TASKS, "FIRST SYNC"} if name == "aioimaplib" else set())

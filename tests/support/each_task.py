@@ -18,7 +18,7 @@ from loadsim.engine.engine import Engine, EngineLoad, EngineOptions, EngineRecor
 from loadsim.engine.event_log import Events
 from loadsim.model.ports import Header, SearchKey
 from loadsim.model.records import SPANS, TaskFields
-from loadsim.model.terms import ASSISTANT_TASKS, INJECT, RESOLVE, RETURN_RECEIPT, TRACK_RECEIPT
+from loadsim.model.terms import ASSISTANT_TASKS, CALDAV, INJECT, PUBLIC_TASKS, RESOLVE, RETURN_RECEIPT, TRACK_RECEIPT
 from loadsim.protocols.registry import open_apart, open_assistants, open_driver, open_drivers
 from loadsim.provisioning.check_tasks import ENDLESS_US, Post
 from loadsim.provisioning.initialise import initialise
@@ -27,6 +27,7 @@ from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
 from loadsim.users import assistant_tasks, tasks
 from loadsim.users.activities import Step, Steps, UnderWay
+from loadsim.users.calendar_tasks import schedule_of
 from loadsim.users.mail import Sought, UserMail
 from loadsim.users.tasks import FIRST_SYNC, TASKS, Read
 
@@ -68,6 +69,8 @@ class EachTask(StandaloneControl):
             users = (self._number, self._partner)[: 1 + (scenario.topology[-1].program.first_sync is not None)]
             # What there is to do.
             self._planned = {*driver.supported_tasks & TASKS.keys()} - {FIRST_SYNC.name}
+            self._planned |= {*PUBLIC_TASKS} if services.nntp else set()
+            self._planned |= {"SCHEDULE"} if own_group.calendar == CALDAV else set()
             self._planned -= set() if services.ldap else {RESOLVE}
             # The run.
             plan, apart = self._plan, open_apart(own)
@@ -146,7 +149,8 @@ class EachTask(StandaloneControl):
         ]
         for name, value in steps:
             if name in self._planned:
-                result = yield Step(TASKS[name], value)
+                task = schedule_of(user) if name == "SCHEDULE" else TASKS[name]
+                result = yield Step(task, value)
                 if name == "REPLY" and "SAVE SENT" in self._planned:
                     yield Step(tasks.SAVE_SENT, result)
         self._plans_left -= 1

@@ -55,6 +55,23 @@ async def pop3(sent: asyncio.StreamReader) -> Requests:
             yield verb[0]
 
 
+async def nntp(sent: asyncio.StreamReader) -> Requests:
+    """Yield commands (RFC 3977, RFC 4643), without the articles behind POST."""
+    while line := await sent.readline():
+        words = line.decode("latin-1").upper().split()
+        name = " ".join(words[: 2 if words[0] in ("MODE", "AUTHINFO") else 1])
+        yield name
+        if name == "POST":
+            await sent.readuntil(b"\r\n.\r\n")
+
+
+async def caldav(sent: asyncio.StreamReader) -> Requests:
+    """Yield methods (RFC 4791), those of REPORT with the report."""
+    async for method, _, _, body in _http(sent):
+        report = re.search(rb"<(?:\w+:)?(sync-collection|calendar-multiget)\b", body)
+        yield f"{method} {report[1].decode()}" if method == "REPORT" and report else method
+
+
 async def ldap(sent: asyncio.StreamReader) -> Requests:
     """Yield operations (RFC 4511 section 4.1.1); message ids take one to four bytes."""
     while await sent.read(1):
@@ -66,8 +83,8 @@ async def ldap(sent: asyncio.StreamReader) -> Requests:
             yield LDAP_OPERATIONS[operation]
 
 
-async def _http(sent: asyncio.StreamReader) -> AsyncIterator[tuple[str, Mapping[str, str], bytes]]:
-    """Yield the path, headers and body of requests."""
+async def _http(sent: asyncio.StreamReader) -> AsyncIterator[tuple[str, str, Mapping[str, str], bytes]]:
+    """Yield the method, path, headers and body of requests."""
     while not sent.at_eof():
         try:
             head = (await sent.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -75,12 +92,13 @@ async def _http(sent: asyncio.StreamReader) -> AsyncIterator[tuple[str, Mapping[
             return
         first, *lines = head[:-4].split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        yield first.split(" ")[1], headers, await sent.readexactly(int(headers.get("content-length", "0")))
+        method, path, _ = first.split(" ")
+        yield method, path, headers, await sent.readexactly(int(headers.get("content-length", "0")))
 
 
 async def jmap(sent: asyncio.StreamReader) -> Requests:
     """Yield the methods of each request, or the kind of another resource (RFC 8620 section 2)."""
-    async for path, _, body in _http(sent):
+    async for _, path, _, body in _http(sent):
         kind = path.strip("/").partition("/")[0].partition("?")[0]
         other = {".well-known": "session", "session": "session", "events": "EventSource"}.get(kind, kind)
         yield "+".join(dict.fromkeys(name for name, *_ in json.loads(body)["methodCalls"])) if kind == "api" else other
@@ -88,7 +106,7 @@ async def jmap(sent: asyncio.StreamReader) -> Requests:
 
 async def mapi(sent: asyncio.StreamReader) -> Requests:
     """Yield the type of each request, or the operations of an Execute (MS-OXCRPC section 3.1.4.2) but releases."""
-    async for _, headers, body in _http(sent):
+    async for _, _, headers, body in _http(sent):
         kind = headers["x-requesttype"]
         yield "+".join(dict.fromkeys(_operations(body))) if kind == "Execute" else kind
 
@@ -117,6 +135,8 @@ READERS: Mapping[str, Callable[[asyncio.StreamReader], Requests]] = {
     "outside": smtp,
     "pop3": pop3,
     "ldap": ldap,
+    "nntp": nntp,
+    "caldav": caldav,
     "jmap": jmap,
     "mapi": mapi,
 }
