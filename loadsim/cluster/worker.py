@@ -56,7 +56,7 @@ from loadsim.provisioning.preflight import (
     check_submission,
 )
 from loadsim.provisioning.sessions import accounts_on_server
-from loadsim.scenario.population import further_connections
+from loadsim.scenario.population import connections_apart, further_connections
 from loadsim.scenario.workload import Workload
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
@@ -82,7 +82,8 @@ async def check(assigned: WorkerAssignment) -> None:
     check_drivers(assigned.scenario, assigned.services)
     for users in assigned.per_engine:
         everyone = users.with_senders(assigned.scenario.senders)
-        raise_open_file_limit(len(everyone), further_connections(assigned.scenario, users))
+        further = further_connections(assigned.scenario, users) + connections_apart(assigned.scenario, users)
+        raise_open_file_limit(len(everyone), further)
 
 
 # --- mailboxes ---

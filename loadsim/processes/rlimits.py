@@ -13,14 +13,14 @@ OTHER_FILES = 64
 
 
 def open_files_needed(users: int, further: int = 0) -> int:
-    """Return how many open files an engine needs; `further` is the number of its users' connections beyond one each."""
+    """Return how many open files an engine needs; `further` is the number of its users' connections beyond those."""
     return FILES_PER_USER * users + further + OTHER_FILES
 
 
 def raise_open_file_limit(users: int, further: int = 0) -> None:
     """Raise the soft limit on open files to what an engine's users need; engines inherit it.
 
-    `further` is the number of mailbox connections beyond one per user. Raises `ConfigError` if the hard limit is too
+    `further` is the number of their connections beyond those. Raises `ConfigError` if the hard limit is too
     low; only root can raise that.
     """
     needed = open_files_needed(users, further)

@@ -44,7 +44,7 @@ from loadsim.runs.run import Run, make_run
 from loadsim.runs.server import server_facts, server_under_test
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.scenario.document import EMBEDDED
-from loadsim.scenario.population import further_connections
+from loadsim.scenario.population import connections_apart, further_connections
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload, plan_digest
 from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
@@ -81,7 +81,8 @@ def _fitting_engines(workload: Workload, wanted: int | None, pin: bool) -> int:
     engines = engine_count(scenario, wanted, pin)
     check_memory(*compared_needs(workload, None, engines))
     for users in divide(scenario.users, engines):
-        raise_open_file_limit(len(users.with_senders(scenario.senders)), further_connections(scenario, users))
+        further = further_connections(scenario, users) + connections_apart(scenario, users)
+        raise_open_file_limit(len(users.with_senders(scenario.senders)), further)
     return engines
 
 

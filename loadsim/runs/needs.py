@@ -28,7 +28,7 @@ from loadsim.processes.rlimits import open_files_needed
 from loadsim.protocols.registry import needs_one_engine
 from loadsim.provisioning.planned_size import mailbox_bytes
 from loadsim.scenario.document import EMBEDDED
-from loadsim.scenario.population import further_connections
+from loadsim.scenario.population import connections_apart, further_connections
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload
@@ -99,7 +99,7 @@ class Resources:
 
 def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Needs:
     scenario = workload.scenario
-    users, further = scenario.users, further_connections(scenario)
+    users, further = scenario.users, further_connections(scenario) + connections_apart(scenario)
     has_tls = any(endpoint.tls != "none" for endpoint in _endpoints(scenario))
     per_connection = USER_BYTES + (TLS_BYTES if has_tls else 0)
     memory = engines * ENGINE_BYTES + (users + scenario.senders + further) * per_connection

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw
-from loadsim.model.terms import OVER_HTTP
+from loadsim.model.terms import CALDAV, OVER_HTTP
+from loadsim.scenario.document import EMBEDDED
 
 if TYPE_CHECKING:
     from loadsim.scenario.groups import Group
@@ -129,12 +130,26 @@ def further_connections(scenario: Scenario, users: Iterable[int] | None = None) 
     Over MAPI and JMAP, waiting for events takes a separate connection.
     """
     further = [group.connections - 1 + (group.protocol in OVER_HTTP) for group in scenario.topology]
-    if not any(further):
+    return _of_users(scenario, further, users)
+
+
+def connections_apart(scenario: Scenario, users: Iterable[int] | None = None) -> int:
+    """Return the most connections that these users (None: all) have to the address book, news and calendar servers."""
+    server = scenario.server
+    if server == EMBEDDED:
+        return 0
+    to_all = (server.ldap is not None) + (server.nntp is not None)
+    return _of_users(scenario, [to_all + (group.calendar == CALDAV) for group in scenario.topology], users)
+
+
+def _of_users(scenario: Scenario, per_user: Sequence[int], users: Iterable[int] | None) -> int:
+    """Return the sum over these users (None: all) of their groups' values."""
+    if not any(per_user):
         return 0
     sizes = [group.users for group in scenario.topology]
     if users is None:
-        return sum(size * per_user for size, per_user in zip(sizes, further, strict=True))
-    return sum(further[group_index(user, sizes)] for user in users)
+        return sum(size * each for size, each in zip(sizes, per_user, strict=True))
+    return sum(per_user[group_index(user, sizes)] for user in users)
 
 
 def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:

@@ -90,6 +90,20 @@ def test_the_needs_follow_users_connections_and_engines() -> None:
     assert several.open_files == plain.open_files + 200
     assert several.memory_bytes == 2 * 60 * 1024**2 + 500 * (13 + 37) * 1024
 
+    at = "host: mail.example.org"
+    apart = needs_of(
+        workload(
+            f"server={{imap: {{{at}}}, smtp: {{{at}}}, caldav: {{{at}}}, nntp: {{{at}}}, ldap: {{url: 'ldap://127.0.0.1/o=x'}}}}",
+            "folders.public=example.board",
+            "mailbox.public=1",
+            "topology=[{profile: loadsim-5.5/medium, users: 100, calendar: caldav}]",
+        ),
+        2,
+        None,
+    )
+    assert apart.open_files == plain.open_files + 50 * 3
+    assert apart.memory_bytes == plain.memory_bytes + 100 * 3 * 13 * 1024
+
 
 @pytest.mark.parametrize(("scheme", "kib"), [("http", 2 * 17), ("https", 2 * 17 + 2 * 70)])
 def test_users_over_mapi_have_two_connections(scheme: str, kib: int) -> None:
