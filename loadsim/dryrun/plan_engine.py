@@ -136,7 +136,6 @@ class PlanHost:
         self.now_ns = now.now_ns
         self.counts = SessionCounts()
         has_directory = isinstance(workload.scenario.server, Server) and workload.scenario.server.ldap is not None
-        # A newsgroup's commands are counted as those in the mailbox.
         self.apart = PortsApart(directory=PlannedDirectory if has_directory else None, calendar=PlannedCalendar)
 
     def wall_clock_us(self) -> int:

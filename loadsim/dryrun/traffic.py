@@ -13,6 +13,7 @@ from loadsim.model.mail_program import KEPT, OUTLOOK_LIKE
 from loadsim.model.terms import STORED
 from loadsim.protocols.registry import needed_services
 from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.server import Server
 
 COUNTED = {
     "tasks": "tasks",
@@ -92,11 +93,15 @@ def peaks(by_hour: Sequence[Mapping[str, Any]], active_s: float) -> dict[str, di
 
 
 def unknown_rates(scenario: Scenario) -> tuple[str, ...]:
-    """Return the rates that a plan cannot know: it simulates only one mail program, over IMAP and SMTP."""
+    """Return the rates that a plan cannot know: it simulates only one mail program, over IMAP and SMTP.
+
+    Its public folder is in the mailbox.
+    """
     if not needed_services(scenario) <= {"imap", "smtp"}:
         return ("imap_commands", "smtp_commands", "smtp_connections")
     known = all(group.programs == (OUTLOOK_LIKE,) for group in scenario.topology)
-    return () if known else ("imap_commands",)
+    newsgroup = isinstance(scenario.server, Server) and scenario.server.nntp is not None
+    return () if known and not newsgroup else ("imap_commands",)
 
 
 def sessions(scenario: Scenario) -> dict[str, int]:

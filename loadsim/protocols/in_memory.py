@@ -462,7 +462,8 @@ class InMemoryMailbox:
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
         target = self.folder(folder)
         await self._command("IMAP APPEND", len(message) + 60, 60)
-        self._system.stored_bytes[SCHEDULES if folder == CALENDAR else SAVED] += len(message)
+        if folder != PUBLIC:
+            self._system.stored_bytes[SCHEDULES if folder == CALENDAR else SAVED] += len(message)
         return target.add(parse_mail(message), frozenset(flags))
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:

@@ -1,6 +1,8 @@
 """The traffic of a plan: rates by hour, peaks, SMTP commands by how users connect, growth of the mailboxes."""
 
+import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +138,25 @@ def test_the_planned_growth_is_that_of_the_mailboxes() -> None:
     assert held(driver) - held(fresh) == sum(grown.values())
     assert set(grown) <= set(STORED)
     assert grown["received"] > grown["saved"] > 0 > grown["emptied"]
+
+
+@pytest.mark.slow
+def test_the_public_folder_is_in_no_mailbox(tmp_path: Path) -> None:
+    """Posts leave the planned growth as it is; the IMAP commands are known unless the folder is a newsgroup."""
+    profile = {"from": "loadsim-5.5/medium", "name": "posting", "post": {"per_day": 8}, "browse_public": {"per_day": 8}}
+    (tmp_path / "posting.yaml").write_text(json.dumps(profile), encoding="utf-8")
+
+    def of(profile: object, smtp: str, *more: str) -> dict[str, Any]:
+        users = f"topology=[{{profile: {profile}, users: 12}}]"
+        return planned(SERVER.format(smtp), ACCOUNTS, "allow_hosts=[]", users, "run={day_length: 1m}", *more)
+
+    plain = of("loadsim-5.5/medium", "tls: none")
+    posting = of(tmp_path / "posting.yaml", "tls: none", "folders.public=example.board")
+    news = of(tmp_path / "posting.yaml", "tls: none}, nntp: {host: 127.0.0.1", "folders.public=example.board")
+    assert posting["tasks"]["POST"] == news["tasks"]["POST"] > 50 > plain["tasks"]["POST"]
+    assert plain["storage"] == posting["storage"] == news["storage"]
+    assert posting["rates_per_s"]["imap_commands"] > plain["rates_per_s"]["imap_commands"]
+    assert news["rates_per_s"]["imap_commands"] is None
 
 
 class Unobserved:
