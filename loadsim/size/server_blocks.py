@@ -47,7 +47,7 @@ def host_of(place: str, series: Mapping[str, Series]) -> str:
     )
 
 
-SUBMISSIONS = ("SMTP DATA", "LMTP DATA", "MAPI SubmitMessage")
+SUBMISSIONS = ("SMTP DATA", "LMTP DATA", "MAPI SubmitMessage", "JMAP EmailSubmission/set")
 """The commands with which a message is submitted, one for each message."""
 
 

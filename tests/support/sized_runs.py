@@ -25,7 +25,7 @@ def busy_run(
     seed: int = 1,
     header: Mapping[str, Any] | None = None,
     probe: str = "host",
-    messages: bool = True,
+    submission: str | None = "SMTP DATA",
     facts: Mapping[str, Any] = ENDED,
     **replaced: Any,
 ) -> Path:
@@ -66,7 +66,7 @@ def busy_run(
     commands = [
         (name, 1, START_NS + end * 1000, START_NS + end * 1000 + 1, "ok", 10, 10)
         for n, end in enumerate(ends)
-        for name in ("IMAP UID FETCH", "IMAP DONE", *(("SMTP DATA",) if messages and n % 4 == 0 else ()))
+        for name in ("IMAP UID FETCH", "IMAP DONE", *((submission,) if submission is not None and n % 4 == 0 else ()))
     ]
     mails = [event("accepted", f"n1.{n}", 2, end / 1000) for n, end in enumerate(ends[::2], 1)]
     mails += [event("seen", f"n1.{n}", 2, end / 1000 + 1) for n, end in enumerate(ends[::2], 1)]

@@ -64,6 +64,15 @@ def demand(found: Mapping[str, Any], name: str, unit: str = "ms of processor") -
     return dict(one)
 
 
+@pytest.mark.parametrize("submission", ["LMTP DATA", "MAPI SubmitMessage", "JMAP EmailSubmission/set"])
+def test_messages_are_counted_over_each_protocol(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], submission: str
+) -> None:
+    _, by_smtp = sized(plain, capsys)
+    _, found = sized(busy_run(tmp_path, submission=submission), capsys)
+    assert found["messages_per_s"] == by_smtp["messages_per_s"] > 0
+
+
 def test_disk_operations_are_divided_by_messages_and_copies(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """40 per second: 8 for each of 5 messages a second, 4 for each of 10 copies."""
     _, found = sized(plain, capsys)
