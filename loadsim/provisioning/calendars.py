@@ -10,6 +10,7 @@ from loadsim.errors import ConfigError, TaskFailed
 from loadsim.model.ports import VISIT_COMMANDS, Account, Services
 from loadsim.model.terms import CALDAV
 from loadsim.protocols.caldav.calendar import CalDavCalendar
+from loadsim.protocols.caldav.texts import check_library
 from loadsim.protocols.registry import open_calendars
 from loadsim.provisioning.sessions import NullObserver, all_done, each_account, name_of
 from loadsim.scenario.population import Population
@@ -22,9 +23,13 @@ AT_ONCE = 4
 
 
 def with_calendars(scenario: Scenario, accounts: Iterable[Account]) -> list[Account]:
-    """Return the accounts of users whose calendars are on the calendar server."""
+    """Return the accounts of users whose calendars are on the calendar server.
+
+    Raises `ConfigError` if there are any, but no library for events.
+    """
     if scenario.calendars is None:
         return []
+    check_library()
     population = Population(scenario)
     return [account for account in accounts if population.group(account.number).calendar == CALDAV]
 

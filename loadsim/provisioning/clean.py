@@ -50,7 +50,8 @@ class Cleaned:
 async def clean(scenario: Scenario, services: Services, dry_run: bool, progress: Progress) -> list[Cleaned]:
     """Clean every account of the scenario; with `dry_run`, change nothing. Return one result per account.
 
-    A visit that fails is recorded as its account's `failure`; the others continue. Raises `ConfigError` if all fail.
+    A visit that fails is recorded as its account's `failure`; the others continue. Raises `ConfigError` if all fail,
+    and as `with_calendars` does.
     """
 
     async def work(account: Account, mailbox: Provisioning) -> Cleaned:
@@ -64,10 +65,10 @@ async def clean(scenario: Scenario, services: Services, dry_run: bool, progress:
 
     accounts = accounts_on_server(scenario)
     keeper = keeper_among(scenario, accounts)
+    with_events = with_calendars(scenario, accounts)
     async with held([] if dry_run else accounts, services, "clean", create=False) as hold:
         step = INSPECT if dry_run else "clean"
         results = await visit(accounts, services, work, partial(hold.noting(progress), step))
-        with_events = with_calendars(scenario, accounts)
         events = await clean_calendars(with_events, services, dry_run)
     of_user = {account.number: removed for account, removed in zip(with_events, events, strict=True)}
     results = [
@@ -168,7 +169,7 @@ async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
 
 
 def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
-    """Return the totals as one line. Accounts that failed are counted separately: their contents are unknown."""
+    """Return the totals as one line. Accounts that failed may hold more than what was removed from them."""
     failed = sum(bool(result.failure) for result in cleaned)
     read = len(cleaned) - failed
     messages = sum(sum(result.messages.values()) for result in cleaned)
@@ -179,7 +180,7 @@ def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
         done = f"Nothing of loadsim's on {read} accounts"
     else:
         verb = "Would remove" if dry_run else "Removed"
-        done = f"{verb} {messages} messages and {folders} folders from {touched} of {read} accounts"
+        done = f"{verb} {messages} messages and {folders} folders from {touched} of {len(cleaned)} accounts"
     stayed = f"{foreign} messages not created by loadsim {'would be' if dry_run else 'were'} left untouched"
     left = f"; {failed} accounts failed, and may hold more" if failed else ""
     articles = sum(result.articles for result in cleaned)

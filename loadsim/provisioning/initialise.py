@@ -117,9 +117,10 @@ async def inspect(
 
     `mode` selects the mailboxes to change, as for `initialise`; `auto` includes those without a record of their start
     state. Raises `ConfigError` if a visit fails, an account holds foreign mail, or folders that users need are missing
-    from a mailbox that will not be changed.
+    from a mailbox that will not be changed, and as `with_calendars` does.
     """
     accounts = accounts_on_server(workload.scenario, users)
+    calendars = with_calendars(workload.scenario, accounts)
     start = StoredState(workload)
 
     async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
@@ -136,7 +137,6 @@ async def inspect(
     if mode == "never":
         _refuse_missing_folders(start, states)
     to_change = [account for account, (_, change) in zip(accounts, examined, strict=True) if change]
-    calendars = with_calendars(workload.scenario, accounts)
     return Inspection(len(accounts), to_change, keeper_among(workload.scenario, accounts), calendars)
 
 
