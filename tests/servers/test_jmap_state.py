@@ -1,4 +1,7 @@
-"""State checks of the driver jmap on the JMAP peer: each of the peer's faults is found, and its ways are no fault."""
+"""State checks of the driver jmap on the JMAP peer: each of the peer's faults is found, and its ways are no fault.
+
+The start state, too, is left alone on a server with such ways.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ from mailservers import numbered_accounts, start_jmap_peer
 
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import DELETED_ITEMS, INBOX, Flag, Services
-from loadsim.model.provisioning_ports import ConditionalSets, Provisioning
+from loadsim.model.provisioning_ports import ConditionalSets, NewMessage, Provisioning
 from loadsim.model.state_checks import StateChecks
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.sessions import NullObserver
+from loadsim.provisioning.start_state import change_folder
 
 (ACCOUNT,) = numbered_accounts(1)
 
@@ -28,9 +32,9 @@ FAULTS = [
 ]
 
 
-def message(number: int) -> bytes:
+def message(number: int, late_us: int = 0) -> bytes:
     body = b"body %d\r\n" % number
-    tag = MessageTag("run-1", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(body))
+    tag = MessageTag("run-1", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000 + late_us, body_digest(body))
     head = f"From: {ACCOUNT.address}\r\nMessage-ID: <n1.{number}.run-1@example.test>\r\nX-LoadSim: {tag.header()}\r\n"
     return head.encode() + b"\r\n" + body
 
@@ -82,3 +86,20 @@ def test_a_server_that_keeps_the_rules_is_not_blamed(ways: str) -> None:
 @pytest.mark.parametrize(("fault", "rules"), FAULTS)
 def test_each_fault_of_a_server_is_found(fault: str, rules: set[str]) -> None:
     assert broken_rules(f"{fault}=true") == rules
+
+
+@pytest.mark.slow
+def test_a_start_state_with_several_messages_a_second_is_left_alone() -> None:
+    """Cyrus lists those in any order; preparation compares orders, and would store them again each time."""
+    wanted = [NewMessage(message(number, late_us=400_000 * number), ()) for number in range(12)]
+
+    async def prepare() -> bool:
+        mailbox = cast(Provisioning, open_driver("jmap", services).session(ACCOUNT, NullObserver()).mailbox)
+        await mailbox.log_on()
+        await mailbox.append_many(INBOX, wanted)
+        change = await change_folder((await mailbox.listing([INBOX]))[INBOX], wanted, len(wanted))
+        await mailbox.log_off()
+        return bool(change)
+
+    with start_jmap_peer([ACCOUNT], *SWITCHES["cyrus"]) as services:
+        assert not asyncio.run(prepare())

@@ -172,13 +172,15 @@ class Contents:
     ) -> bytes:
         """Return message `index` (from 0) in a start-state folder, always with the same bytes.
 
-        Its date is `sent_us`. If this is None, it is in November 2025, about half an hour after the previous message's;
-        from index 1,440, dates repeat. With `size_bytes`, the message has this size (or slightly more, if header and
+        Its date is `sent_us`. If this is None, dates are about half an hour apart in November 2025 and, from index
+        1,440, a second apart in December. With `size_bytes`, the message has this size (or slightly more, if header and
         one line do not fit), and `kind` appears only in its tag.
         """
         if sent_us is None:
             u = draw(self._seed, user, "initial date", f"{folder}/{index}")
-            sent_us = _INITIAL_MONTH_US + (index % _INITIAL_STEPS) * _INITIAL_STEP_US + pick(u, _INITIAL_STEP_US)
+            further = max(0, index - _INITIAL_STEPS)
+            step_us = _INITIAL_STEP_US if index < _INITIAL_STEPS else 1_000_000
+            sent_us = _INITIAL_MONTH_US + (index - further) * _INITIAL_STEP_US + further * step_us + pick(u, step_us)
         message_id = initial_id(user, folder, index)
         unsigned = MessageTag(INITIAL_RUN, sender, message_id, kind, sent_us, body_digest(b""))
         subject = prose.subject(self._seed, message_id)

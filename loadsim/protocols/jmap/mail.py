@@ -74,6 +74,12 @@ def stored_of(folder: str, email: Members) -> Stored:
     )
 
 
+def age_of(email: Members) -> tuple[str, int]:
+    """Return by what to sort Emails: when they were received, a UTCDate, and within a second when they were sent."""
+    tag = _tag(email)
+    return email.text("receivedAt", ""), tag.sent_us if tag else 0
+
+
 def _seconds(date: str) -> int | None:
     """Return a date in seconds since 1970; None if it cannot be read."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from loadsim.errors import MailMissing, ServerRefused
@@ -327,13 +328,14 @@ class JmapMailbox(HttpMailbox):
         return None
 
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
-        """Email/query and Email/get of all Emails in each folder, the oldest first."""
+        """Email/query and Email/get of all Emails in each folder, the oldest first, by their tags within a second."""
         stored: dict[str, Sequence[Stored]] = {}
         with self.session:
             for folder in dict.fromkeys(map(canonical, folders)):
                 sought = {"inMailbox": await self.id_of(folder)}
                 pages = self.lists.pages(sought, mail.STORED, newest_first=False)
-                stored[folder] = [mail.stored_of(folder, email) async for _, page in pages for email in page]
+                found = [(mail.age_of(e), mail.stored_of(folder, e)) async for _, page in pages for e in page]
+                stored[folder] = [each for _, each in sorted(found, key=itemgetter(0))]
         return stored
 
     async def texts(self, refs: Sequence[Hashable]) -> dict[Hashable, bytes | None]:
