@@ -59,8 +59,11 @@ IN_MAILBOX = "mailbox"
 CALENDARS = (IN_MAILBOX, CALDAV)
 """Where users keep their calendars."""
 
-SERVICES = ("imap", "smtp", "mapi", "jmap", POP3, LDAP, NNTP, CALDAV, "outside")
-"""The mail-server services, by their keys in `server`; drivers may need any but the last four."""
+APART = (LDAP, NNTP, CALDAV, "outside")
+"""The services apart from users' mailboxes, which no driver needs."""
+
+SERVICES = ("imap", "smtp", "mapi", "jmap", POP3, *APART)
+"""The mail-server services, by their keys in `server`."""
 
 PROTOCOLS = ("IMAP", "SMTP", "MAPI", "JMAP", "POP3", "LDAP", "NNTP", "CALDAV", "LMTP")
 """The protocols, with which commands' names begin."""

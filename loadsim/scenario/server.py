@@ -14,7 +14,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.host_port import bracketed, is_loopback
 from loadsim.model.ports import Endpoint, stated_endpoints
-from loadsim.model.terms import CALDAV, LDAP, NNTP, OVER_HTTP
+from loadsim.model.terms import APART, CALDAV, LDAP, NNTP, OVER_HTTP
 from loadsim.scenario import services
 from loadsim.scenario.accounts import AccountsSection
 from loadsim.scenario.log_on import AUTO, BEARER, CONNECTION_METHODS, TOKEN_METHODS, WITH_AUTHZID, described, is_pattern
@@ -50,7 +50,7 @@ class Server:
     """Service for mail from outside. Default: `smtp`, without a log-on."""
 
     def __post_init__(self) -> None:
-        if not self.endpoints.keys() - {LDAP, NNTP, CALDAV, "outside"}:
+        if not self.endpoints.keys() - {*APART}:
             raise mismatch("imap and smtp, mapi, or jmap")
         if self.ldap is not None and self.mapi is not None:
             raise mismatch("imap and smtp with ldap: MAPI has an address book of its own", "mapi", at=(LDAP,))
@@ -58,8 +58,7 @@ class Server:
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints, by service."""
-        others = self.ldap, self.nntp, self.caldav, self.outside
-        return stated_endpoints(self.imap, self.smtp, self.mapi, self.jmap, self.pop3, *others)
+        return stated_endpoints(self)
 
     @property
     def log_on(self) -> str | None:
