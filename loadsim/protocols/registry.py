@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from loadsim.documents.schema import with_nearest
 from loadsim.errors import ConfigError
@@ -15,10 +15,12 @@ from loadsim.model.terms import CALDAV, OVER_HTTP, POP3, PUBLIC_TASKS, SERVICES
 from loadsim.plugins import names, plugin, plugins
 from loadsim.protocols.caldav.calendar import CalDavCalendars
 from loadsim.protocols.ldap.directory import LdapDirectories
-from loadsim.protocols.nntp.newsgroup import Newsgroup, Newsgroups
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload
+
+if TYPE_CHECKING:
+    from loadsim.protocols.nntp.newsgroup import Newsgroup
 
 IN_THE_ENGINE = "fake"
 """The driver whose mail system is inside the engine, out of reach of users in other engines."""
@@ -106,6 +108,8 @@ def open_newsgroups(services: Services) -> Callable[[Account, Observer], Newsgro
     """
     if services.nntp is None or services.folders.public is None:
         return None
+    from loadsim.protocols.nntp.newsgroup import Newsgroups  # it takes the reader of articles from IMAP, with numpy
+
     return Newsgroups(services.nntp, services.folders.public, services.command_limit_s).of
 
 

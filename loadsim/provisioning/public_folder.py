@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import OF_ALL_USERS, PUBLIC, Account, Services
 from loadsim.model.provisioning_ports import MessageSource, NewMessage, Provisioning, batches
 from loadsim.model.terms import NNTP, POST, PUBLIC_TASKS
-from loadsim.protocols.nntp.newsgroup import Newsgroup
 from loadsim.protocols.registry import IN_THE_ENGINE, open_newsgroups
 from loadsim.provisioning.inspect import list_own
 from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, name_of, no_access, visit
@@ -24,6 +24,9 @@ from loadsim.provisioning.start_state import BATCH_BYTES, BATCH_MESSAGES, Stored
 from loadsim.scenario.population import Population
 from loadsim.scenario.scenario import Scenario
 from loadsim.scenario.workload import Workload
+
+if TYPE_CHECKING:
+    from loadsim.protocols.nntp.newsgroup import Newsgroup
 
 _OBSOLETE = {"c": "kx", "d": "tex"}
 """The rights of RFC 2086, each with those of RFC 4314 that it may stand for (RFC 4314 section 2.1.1)."""
