@@ -243,7 +243,7 @@ class Code(Enum):
 
     # The scenario.
     STATE_NOT_CHECKED = _warning(
-        "client.check_state has no effect: only the driver imap checks a server against its earlier responses"
+        "client.check_state has no effect: only the drivers imap and jmap check a server against its earlier responses"
     )
     PASSWORD_IN_CLEAR = _warning(
         "passwords go to {where} without encryption", "set tls for this service, or use https in server.mapi.url"

@@ -71,6 +71,9 @@ PROTOCOLS = ("IMAP", "SMTP", "MAPI", "JMAP", "POP3", "LDAP", "NNTP", "CALDAV", "
 OVER_HTTP = ("mapi", "jmap")
 """The services that replace IMAP and SMTP; their drivers have the same names, and wait over a second connection."""
 
+CHECKING = ("imap", "jmap")
+"""The drivers that check the server against its earlier responses."""
+
 ONE_COPY = frozenset({"jmap"})
 """The drivers over which a message has at most one copy in a folder, as a JMAP Email does (RFC 8621 section 4)."""
 

@@ -20,7 +20,7 @@ from loadsim.findings.formats import length
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, default_submission, program_names
 from loadsim.model.message_tag import OUTSIDE_DOMAIN
 from loadsim.model.ports import Account, FolderSettings, Services
-from loadsim.model.terms import CALDAV, IN_MAILBOX, INJECT, MOST_USERS, RESOLVE, STRESS, UNSCORED, OutageCause
+from loadsim.model.terms import CALDAV, CHECKING, IN_MAILBOX, INJECT, MOST_USERS, RESOLVE, STRESS, UNSCORED, OutageCause
 from loadsim.plugins import origin
 from loadsim.scenario.accounts import (
     MASK,
@@ -96,7 +96,8 @@ class Scenario:
             findings.append(finding(Code.START_STATE_UNKNOWN))
         if self.lacks_lists:
             findings.append(finding(Code.NO_LISTS))
-        if self.client.check_state > Client().check_state and all(group.protocol != "imap" for group in self.topology):
+        drivers = {group.protocol for group in self.topology}
+        if self.client.check_state > Client().check_state and drivers.isdisjoint(CHECKING):
             findings.append(finding(Code.STATE_NOT_CHECKED))
         return tuple(findings)
 

@@ -52,7 +52,8 @@ class Client:
     source_addresses: tuple[Annotated[str, Reads(_source, "text")], ...] = ()
     """Addresses of each client machine to connect from, in turn. Default: the system's choice."""
     check_state: Share = 0.02
-    """Share of users, besides the first, for whom the server is checked against its earlier responses; `imap` only."""
+    """Share of users, besides the first, for whom the server is checked against its earlier responses; by `imap` and
+    `jmap` only."""
     trace: Positive | None = None
     """Number of a user whose protocol lines go to `events.jsonl`, without passwords and contents; at most 20,000."""
 
@@ -183,7 +184,7 @@ class GroupSection:
     users: Positive
     """Number of users or outside senders."""
     protocol: Annotated[str, matching(r"[a-z][a-z0-9_-]*", "the name of a driver such as imap")] = "imap"
-    """Driver: `imap`, `mapi`, `jmap`, `aioimaplib`, a plug-in's, or `fake`, the in-memory mail system."""
+    """Driver: `imap`, `pop3`, `mapi`, `jmap`, `aioimaplib`, a plug-in's, or `fake`, the in-memory mail system."""
     program: Annotated[tuple[str, ...], Reads(_programs, f"{NAME_OR_PATH}, or a list")] = (OUTLOOK_LIKE.name,)
     """Mail program, or a list of up to four; all but the first only watch, or are assistants."""
     calendar: Annotated[str, word(*CALENDARS)] = IN_MAILBOX

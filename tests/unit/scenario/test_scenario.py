@@ -533,7 +533,12 @@ def test_lists_without_a_count_are_not_missing() -> None:
 
 @pytest.mark.parametrize(
     ("protocols", "share", "warned"),
-    [(("aioimaplib",), "100%", True), (("aioimaplib", "imap"), "100%", False), (("aioimaplib",), "2%", False)],
+    [
+        (("aioimaplib",), "100%", True),
+        (("aioimaplib", "imap"), "100%", False),
+        (("jmap",), "100%", False),
+        (("aioimaplib",), "2%", False),
+    ],
 )
 def test_state_checks_without_a_supporting_driver_are_a_warning(
     protocols: tuple[str, ...], share: str, warned: bool
