@@ -11,6 +11,9 @@ from loadsim.model.calendar_event import CalendarEvent
 PRODUCT = "-//loadsim//events//EN"
 TAG = "X-LOADSIM"
 
+LARGEST_BYTES = 1 << 16
+"""The largest calendar object that is read: the library takes seconds for some of 1 MiB, while all users wait."""
+
 
 def check_library() -> None:
     """Raise `ConfigError` if the library is missing: it is an extra."""
@@ -83,6 +86,8 @@ def _component(text: bytes) -> Any:
     """Return the first event of a calendar object. Recurrences that differ, and time zones, follow it."""
     from icalendar import Calendar
 
+    if len(text) > LARGEST_BYTES:
+        raise ProtocolError("CALDAV event", f"expected at most {LARGEST_BYTES} bytes, found {len(text)}")
     try:
         calendar = Calendar.from_ical(text)
         return next(iter(calendar.walk("VEVENT")))

@@ -383,6 +383,15 @@ def test_any_body_is_a_value_or_a_violation(body: bytes) -> None:
         xml.precondition(text)
 
 
+def test_an_object_that_would_take_long_to_read_is_not_read() -> None:
+    text = write_event(EVENT, BEGIN)
+    assert read_event(text)[0].uid == uid_of(text) == EVENT.uid
+    large = text.replace(b"END:VEVENT", b"X-A:b\r\n" * 10_000 + b"END:VEVENT")
+    assert uid_of(large) == ""
+    with pytest.raises(ProtocolError, match="at most 65536 bytes"):
+        read_event(large)
+
+
 LINES = st.sampled_from(write_event(EVENT, BEGIN).decode().splitlines()) | st.text(max_size=30)
 
 
