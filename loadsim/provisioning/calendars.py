@@ -35,9 +35,14 @@ def with_calendars(scenario: Scenario, accounts: Iterable[Account]) -> list[Acco
 
 
 async def visit_calendars(
-    accounts: Sequence[Account], services: Services, work: Callable[[CalDavCalendar], Awaitable[T]]
+    accounts: Sequence[Account],
+    services: Services,
+    work: Callable[[CalDavCalendar], Awaitable[T]],
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> list[T | ConfigError]:
     """Do the work on each account's calendar. Return the results in the accounts' order, failures as `ConfigError`."""
+    if not accounts:
+        return []
     calendars = open_calendars(services)
 
     async def visit(account: Account) -> T | ConfigError:
@@ -54,26 +59,33 @@ async def visit_calendars(
             await calendar.close()
         return ConfigError(f"{name_of(account)}: server.caldav: expected the user's calendars, found: {found}")
 
-    return await each_account(accounts, min(AT_ONCE, len(accounts)), visit)
+    return await each_account(accounts, min(AT_ONCE, len(accounts)), visit, progress)
 
 
-async def prepare_calendars(accounts: Sequence[Account], services: Services) -> None:
+async def prepare_calendars(
+    accounts: Sequence[Account], services: Services, progress: Callable[[int, int], None]
+) -> int:
     """Bring these users' calendars to their start state, in which loadsim's is there and empty.
 
-    Raises `ConfigError` for the first account that failed.
+    Return the number of removed events. Raises `ConfigError` for the first account that failed.
     """
-    await clean_calendars(accounts, services)
+    removed = all_done(await clean_calendars(accounts, services, progress=progress))
     all_done(await visit_calendars(accounts, services, CalDavCalendar.prepare))
+    return sum(removed)
 
 
 async def clean_calendars(
-    accounts: Sequence[Account], services: Services, dry_run: bool = False, run: str = ""
+    accounts: Sequence[Account],
+    services: Services,
+    dry_run: bool = False,
+    run: str = "",
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> list[int | ConfigError]:
     """Remove loadsim's events, or a run's, from these accounts. Return the number of each account's, and failures.
 
     A server may tell the invited users of what is removed, so scheduling Inboxes come last.
     """
-    removed = await visit_calendars(accounts, services, lambda calendar: calendar.clean(dry_run, run))
+    removed = await visit_calendars(accounts, services, lambda calendar: calendar.clean(dry_run, run), progress)
     further = await visit_calendars(accounts, services, lambda calendar: calendar.clean_inbox(dry_run, run))
     return [
         first if isinstance(first, ConfigError) else then if isinstance(then, ConfigError) else first + then

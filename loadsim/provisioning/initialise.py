@@ -179,7 +179,8 @@ async def restore(
     if inspected.keeper is not None and mode != "never":
         done += all_done(await visit([inspected.keeper], services, change_public, lambda *_: None))
     if mode != "never":
-        await prepare_calendars(inspected.calendars, services)
+        events = await prepare_calendars(inspected.calendars, services, partial(progress, INITIALISE))
+        done.append(Initialised(accounts=0, removed=events))
     return replace(total(done), accounts=inspected.accounts, start_state=start_state_after(workload, mode))
 
 
