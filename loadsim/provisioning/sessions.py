@@ -287,8 +287,8 @@ def no_access(service: str, services: Services, account: Account, failure: TaskF
         return ConfigError(f"{name_of(account)}: {failure}")
     if isinstance(failure, ServerRefused) and failure.kind not in _ABOUT_TLS:
         action = "submit mail" if service == "smtp" else "log on"
-        if service == "smtp" and _about_password(account, failure):
-            action = "log on over SMTP"
+        if service == NNTP or (service == "smtp" and _about_password(account, failure)):
+            action = f"log on over {service.upper()}"
         answer = str(failure) if service in OVER_HTTP else failure.line or failure.kind
         return ConfigError(f"{name_of(account)}: expected to {action}, the server answered: {answer}{advice}")
     where = f"{endpoint.host}:{endpoint.port}"

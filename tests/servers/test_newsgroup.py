@@ -78,9 +78,12 @@ def test_what_a_news_server_lacks_is_named_before_the_run(tmp_path: Path) -> Non
         def refused(*further: str) -> str:
             ended = loadsim(*run, *further)
             assert ended.returncode == 2, ended.stderr + ended.stdout
-            (line,) = [line for line in ended.stderr.splitlines() if "folders.public" in line]
+            (line,) = [line for line in ended.stderr.splitlines() if "expected" in line]
             return line
 
+        peer.password = "another"
+        assert "account user1 (user1@example.test): expected to log on over NNTP, the server answered: 481" in refused()
+        peer.password = None
         line = refused("--set", "folders.public=example.board")
         assert "folders.public: expected a newsgroup example.board that users can read, found: 411 GROUP" in line
         peer.posting = False
