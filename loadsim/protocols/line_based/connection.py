@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
@@ -19,6 +19,12 @@ from loadsim.protocols.lines import KEPT_BYTES, unseen
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 from loadsim.protocols.transport import Transport
+
+LARGEST_LIST_BYTES = 1 << 24
+"""The most bytes of a list; 100,000 messages with POP3's longest unique-ids take half of it."""
+
+Capabilities = Mapping[str, str]
+"""Parameters by keyword, in capitals."""
 
 
 @dataclass(slots=True)
@@ -72,6 +78,15 @@ class LineConnection(asyncio.Protocol):
     async def ask_line(self, name: str, argument: bytes = b"") -> bytes:
         """Send a command; return the text of its response's first line. Raises `TaskFailed`."""
         return (await self._ask(name, argument)).text
+
+    async def capabilities(self, name: str, otherwise: Capabilities) -> Capabilities:
+        """Ask for capabilities by this command. Return others if the server does not know it."""
+        try:
+            lines = await self.ask(name, most_bytes=LARGEST_LIST_BYTES)
+        except ServerRefused:
+            return otherwise
+        words = (line.partition(" ") for line in lines.decode("utf-8", "replace").upper().splitlines())
+        return {keyword: parameters for keyword, _, parameters in words}
 
     async def _ask(self, name: str, argument: bytes = b"", most_bytes: int = 0) -> LineResponse:
         line = b"%b %b\r\n" % (name.encode(), argument) if argument else name.encode() + b"\r\n"

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
 
-from loadsim.errors import ServerRefused
 from loadsim.model.ports import Endpoint
-from loadsim.protocols.line_based.connection import LineConnection
+from loadsim.protocols.line_based.connection import Capabilities, LineConnection
 from loadsim.protocols.line_based.wire import CHALLENGE, ERROR, OK, LineDialect
-
-LARGEST_LIST_BYTES = 1 << 24
-"""The most bytes of a list; the overview of 1,000 articles has half a megabyte."""
 
 _CODE = re.compile(rb"[1-5][0-9]{2}(?= |$)")
 _SEND_ARTICLE = b"340"
 _SEND_PASSWORD = b"381"
 """RFC 3977 section 6.3.1, RFC 4643 section 2.3."""
-
-Capabilities = Mapping[str, str]
-"""Parameters by label, in capitals; empty if the server does not tell (RFC 3977 requires it, RFC 977 did not)."""
 
 
 def _status(line: bytes) -> tuple[bytes, bytes] | None:
@@ -43,8 +35,8 @@ async def begin(connection: LineConnection, endpoint: Endpoint, context: ssl.SSL
     if endpoint.tls == "starttls":
         assert context is not None
         await connection.start_tls("STARTTLS", context, endpoint.tls_name)
-    connection.remember_tls()
     offered = await _capabilities(connection)
+    connection.remember_tls()
     if "MODE-READER" in offered or not offered:
         await connection.ask("MODE READER")
         offered = offered and await _capabilities(connection)
@@ -57,9 +49,5 @@ async def begin(connection: LineConnection, endpoint: Endpoint, context: ssl.SSL
 
 
 async def _capabilities(connection: LineConnection) -> Capabilities:
-    try:
-        lines = await connection.ask("CAPABILITIES", most_bytes=LARGEST_LIST_BYTES)
-    except ServerRefused:
-        return {}
-    words = (line.partition(" ") for line in lines.decode("utf-8", "replace").upper().splitlines())
-    return {label: parameters for label, _, parameters in words}
+    """Return none if the server does not tell them: RFC 3977 requires it, RFC 977 did not."""
+    return await connection.capabilities("CAPABILITIES", {})

@@ -14,8 +14,8 @@ from loadsim.model.ports import PUBLIC, Account, Endpoint, Header, MessageRef, O
 from loadsim.model.provisioning_ports import NewMessage, Stored
 from loadsim.protocols.imap.requests import LONGEST_FIELDS_BYTES, fields_of, header_in, tag_among
 from loadsim.protocols.imap.whole_message import MessageStore, WholeMessage, message_of
-from loadsim.protocols.line_based.connection import LineConnection
-from loadsim.protocols.nntp.log_on import DIALECT, LARGEST_LIST_BYTES, Capabilities, begin
+from loadsim.protocols.line_based.connection import LARGEST_LIST_BYTES, Capabilities, LineConnection
+from loadsim.protocols.nntp.log_on import DIALECT, begin
 from loadsim.protocols.nntp.overview import ArticleRef, Marks, articles_in, marks_in
 from loadsim.protocols.tls import TlsContexts
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from loadsim.errors import ProtocolError, ServerRefused
+from loadsim.errors import ProtocolError
 from loadsim.model.ports import Endpoint
-from loadsim.protocols.line_based.connection import LineConnection
+from loadsim.protocols.line_based.connection import LARGEST_LIST_BYTES, Capabilities, LineConnection
 from loadsim.protocols.line_based.wire import CHALLENGE, ERROR, OK, LineDialect
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.authenticate import Dialogue
@@ -19,9 +18,6 @@ from loadsim.protocols.sasl.exchange import Exchange
 
 LONGEST_COMMAND_BYTES = 255
 """The longest command line, including its CRLF (RFC 2449 section 4)."""
-
-LARGEST_LIST_BYTES = 1 << 24
-"""The most bytes of a list; 100,000 messages with the longest unique-ids take half of it."""
 
 _LINE = re.compile(rb"([1-9][0-9]{0,9}) ([!-~]{1,70})(?: .*)?")
 """A number with a unique-id of at most 70 characters (RFC 1939 section 7), or with a size."""
@@ -42,9 +38,6 @@ def _kind(text: str, command: str) -> str:
 
 DIALECT = LineDialect("POP3", _status, _kind)
 
-Capabilities = Mapping[str, str]
-"""Parameters by keyword, in capitals."""
-
 
 class Listed(NamedTuple):
     """A message's number in this session, and its size as the server states it."""
@@ -61,25 +54,20 @@ async def begin(
     if endpoint.tls == "starttls":
         assert context is not None
         await connection.start_tls("STLS", context, endpoint.tls_name)
-    offered = await capabilities(connection) if known is None else known
+    offered = await _capabilities(connection) if known is None else known
     connection.remember_tls()
     mechanisms = frozenset(offered.get("SASL", "").split())
     offer = Offer(mechanisms, login_command="USER" in offered, encrypted=endpoint.tls != "none")
     perform = partial(_log_on_by, connection)
     await sasl.log_on("POP3", endpoint, connection.account, offer, "no AUTH", perform)
     if known is None and "TOP" not in offered:  # some servers announce it after the log-on only (RFC 2449 section 5)
-        offered = {**offered, **await capabilities(connection)}
+        offered = {**offered, **await _capabilities(connection)}
     return offered
 
 
-async def capabilities(connection: LineConnection) -> Capabilities:
+async def _capabilities(connection: LineConnection) -> Capabilities:
     """Return the answer to CAPA (RFC 2449 section 5); a server without it has only what RFC 1939 requires."""
-    try:
-        lines = await connection.ask("CAPA", most_bytes=LARGEST_LIST_BYTES)
-    except ServerRefused:
-        return {"USER": ""}
-    words = (line.partition(" ") for line in lines.decode("utf-8", "replace").upper().splitlines())
-    return {keyword: parameters for keyword, _, parameters in words}
+    return await connection.capabilities("CAPA", {"USER": ""})
 
 
 async def _log_on_by(connection: LineConnection, exchange: Exchange | None) -> None:

@@ -16,8 +16,8 @@ from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, MessageR
 from loadsim.protocols.error_mapping import again
 from loadsim.protocols.imap.requests import LONGEST_FIELDS_BYTES, header_in
 from loadsim.protocols.imap.whole_message import MessageStore, WholeMessage, message_of
-from loadsim.protocols.line_based.connection import LineConnection
-from loadsim.protocols.pop3.log_on import DIALECT, Capabilities, Listed, begin, maildrop
+from loadsim.protocols.line_based.connection import Capabilities, LineConnection
+from loadsim.protocols.pop3.log_on import DIALECT, Listed, begin, maildrop
 
 LARGEST_MESSAGE_BYTES = 64 << 20
 """The largest message that is accepted, with its stuffed dots."""
