@@ -332,7 +332,6 @@ def test_a_stream_that_is_refused_when_reopened_is_replaced_by_looks_at_interval
             streams[0] += 1
             if streams[0] == 1:
                 return PeerResponse(200, headers={"Content-Type": "text/event-stream"})
-            await ear.until(lambda: ("JMAP Email/changes", "ok") in ear.commands)
             return PeerResponse(404)
 
         async with jmap_peer([User(OWN.login, OWN.address, OWN.password)], replace=replaced) as peer:
@@ -346,6 +345,36 @@ def test_a_stream_that_is_refused_when_reopened_is_replaced_by_looks_at_interval
             assert not ear.losses
 
     asyncio.run(main())
+
+
+@watched
+async def test_mail_that_arrives_before_a_busy_server_reopens_a_stream_is_found() -> None:
+    """The new stream does not push what came before it."""
+    ear, streams = Ear(), [0]
+
+    async def replaced(request: PeerRequest, whole: PeerResponse) -> PeerResponse:
+        if request.path != "/events/":
+            return whole
+        streams[0] += 1
+        if streams[0] == 1:
+            return PeerResponse(200, headers={"Content-Type": "text/event-stream"})
+        return whole if streams[0] > 2 else PeerResponse(503, headers={"Retry-After": "20"})
+
+    async def work() -> None:
+        watching, other = (open_driver("jmap", services_of(peer)).session(OWN, each).mailbox for each in (ear, Ear()))
+        for mailbox in (watching, other):
+            await mailbox.log_on()
+            await mailbox.headers(INBOX, 50)
+        await watching.watch()
+        await ear.until(lambda: streams[0] == 2 and ("JMAP EventSource", "refused") in ear.commands)
+        await other.append(INBOX, b"Subject: early\r\n\r\n")
+        await ear.until(lambda: ear.announced == 1)
+        for mailbox in (watching, other):
+            mailbox.abandon()
+
+    async with jmap_peer([User(OWN.login, OWN.address, OWN.password)], replace=replaced) as peer:
+        await within(30, asyncio.create_task(work()), lambda: len(ear.commands))
+    assert not ear.losses
 
 
 def test_a_malformed_event_ends_the_session_and_is_reported_once() -> None:

@@ -152,6 +152,8 @@ class JmapSession(HttpSession[SessionResource]):
         self.pushes = False
 
         def begun() -> None:
+            if self.pushes:
+                self._push(None, None)  # a change may have come before this stream
             self.pushes = True
             settle(accepted)
 
@@ -176,7 +178,6 @@ class JmapSession(HttpSession[SessionResource]):
                 parser, pushed = EventParser(), False
                 await self._waiting.ask("JMAP EventSource", request, check, begun, take=take)
                 fruitless = 0 if pushed else fruitless + 1
-                self._push(None, None)  # a change may come before the next stream
                 if fruitless > MOST_FRUITLESS:
                     await asyncio.sleep(PAUSE_S)
         except ServerRefused:
@@ -198,5 +199,6 @@ class JmapSession(HttpSession[SessionResource]):
                 await self.on_state(*state)
 
     def _push(self, state: str | None, at_ns: int | None) -> None:
-        self._state = state, at_ns
+        if state is not None or self._state is None:  # else a push is to be looked at
+            self._state = state, at_ns
         self._news.set()
