@@ -26,7 +26,7 @@ from loadsim.model.content.templates import KINDS
 from loadsim.model.delivery_report import may_report
 from loadsim.model.ports import INBOX, NOTHING_APART, Account, Driver, Flag, Header, Mailbox, PortsApart, SearchKey
 from loadsim.model.records import DELIVERY_RECEIPT, SPANS, CommandFields, MailFields, TaskFields
-from loadsim.model.terms import RETURN_RECEIPT, TRACK_RECEIPT
+from loadsim.model.terms import LOGOFF, RETURN_RECEIPT, TRACK_RECEIPT
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.provisioning.check_post import SMALL, Answering, Post
 from loadsim.provisioning.server_report import TriedTask, lacking
@@ -369,6 +369,8 @@ class TaskCheck(StandaloneControl):
         task, _, _, _, _, started_ns, ended_ns, _, _, _, between_s, _, outcome, _, _, _ = record
         if task == DELIVERY_RECEIPT and outcome in ("ok", "skipped"):
             self.receipt = outcome
+        if ended_ns is None and task == LOGOFF:  # no other task is under way when a check ends
+            self._keep(task, failure=ServerSilent(f"no answer to {task}"))
         if task in SPANS or started_ns is None or ended_ns is None:
             return
         failure = None if outcome == "ok" else self._failure
