@@ -269,8 +269,14 @@ def _planned(figures: Figures, task: TaskFigures) -> int | None:
     return figures.load.tasks[task.task].planned
 
 
-_OF_LOAD = re.compile(r"4|(NO|BAD) \[(LIMIT|INUSE|UNAVAILABLE|SERVERBUG|OVERQUOTA)\b")
-"""Kinds of refusals that load may cause (RFC 5321 section 4.2.1, RFC 5530)."""
+_OF_LOAD = re.compile(
+    r"(421|432|45\d|other 4yz) |429 |503 (?!EHLO|LHLO|AUTH|STARTTLS|MAIL|RCPT|DATA|RSET)"
+    r"|(NO|BAD) \[(LIMIT|INUSE|UNAVAILABLE|SERVERBUG|OVERQUOTA)\b"
+)
+"""Kinds of refusals that load may cause: by SMTP (RFC 5321 section 4.2.1), HTTP (RFC 9110, RFC 6585), IMAP (RFC 5530).
+
+SMTP's 503 is a bad sequence of commands; other codes with 4 are HTTP's and NNTP's, and final.
+"""
 
 
 def _refused(figures: Figures) -> list[Finding]:

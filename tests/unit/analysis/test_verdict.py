@@ -265,6 +265,12 @@ def test_each_reason_for_an_invalid_run_has_its_cause(change: Change, causes: tu
         ("NO UID FETCH", 10, False),
         ("NO [LIMIT] UID FETCH", 20, False),
         ("450 RCPT", 20, False),
+        ("other 4yz RCPT", 20, False),
+        ("503 AUTH", 20, True),
+        ("503 Email/get", 20, False),
+        ("429 Email/get", 20, False),
+        ("403 Email/get", 20, True),
+        ("441 POST", 20, True),
     ],
 )
 def test_a_mostly_refused_task_is_named(kind: str, times: int, warned: bool) -> None:
