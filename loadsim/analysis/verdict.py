@@ -280,14 +280,21 @@ SMTP's 503 is a bad sequence of commands; other codes with 4 are HTTP's and NNTP
 
 
 def _refused(figures: Figures) -> list[Finding]:
-    """Return a warning for each task that the server refused more than half the time, for reasons other than load."""
-    warnings = []
+    """Return a warning for each task that the server refused more than half the time, for reasons other than load.
+
+    Read receipts that are refused as other mail is have no reason of their own.
+    """
+    mostly: list[tuple[TaskFigures, int, str]] = []
     for task in (task for driver in figures.by_protocol.values() for task in driver.tasks):
         kinds = [one for one in task.failures if one.outcome == "refused" and not _OF_LOAD.match(one.kind)]
         if (refused := sum(one.times for one in kinds)) > task.planned / 2:
-            most = max(kinds, key=lambda one: one.times)
-            code = Code.NULL_PATH_REFUSED if task.task == RETURN_RECEIPT else Code.TASK_REFUSED
-            warnings.append(finding(code, task.task, refused=refused, due=task.planned, answer=most.kind))
+            mostly.append((task, refused, max(kinds, key=lambda one: one.times).kind))
+    others = {answer for task, _, answer in mostly if task.task != RETURN_RECEIPT}
+    warnings = []
+    for task, refused, answer in mostly:
+        is_null_path = task.task == RETURN_RECEIPT and answer not in others
+        code = Code.NULL_PATH_REFUSED if is_null_path else Code.TASK_REFUSED
+        warnings.append(finding(code, task.task, refused=refused, due=task.planned, answer=answer))
     return warnings
 
 

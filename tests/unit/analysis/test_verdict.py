@@ -36,7 +36,7 @@ from loadsim.model.figures import (
     Totals,
 )
 from loadsim.model.records import OUTCOMES
-from loadsim.model.terms import LOGON, Window
+from loadsim.model.terms import LOGON, RETURN_RECEIPT, Window
 from loadsim.scenario.limits import Limits
 
 OWN_SHORTAGE = finding(Code.SHORTAGE, times=1, kinds=("no memory (ENOMEM)",))
@@ -279,6 +279,16 @@ def test_a_mostly_refused_task_is_named(kind: str, times: int, warned: bool) -> 
     found = FINE.having(drivers=driver(read)).judged()
     expected = [finding(Code.TASK_REFUSED, "READ", refused=times, due=20, answer=kind)] if warned else []
     assert [one for one in found.findings if one.code is Code.TASK_REFUSED] == expected
+
+
+@pytest.mark.parametrize(("of_mail", "code"), [("554 RCPT", Code.TASK_REFUSED), ("552 DATA", Code.NULL_PATH_REFUSED)])
+def test_read_receipts_refused_as_other_mail_is_do_not_blame_their_return_path(of_mail: str, code: Code) -> None:
+    tasks = [
+        replace(task(name, ok=0, refused=20), failures=[FailureCount("refused", kind, 20)])
+        for name, kind in [("SEND", of_mail), (RETURN_RECEIPT, "554 RCPT")]
+    ]
+    found = [one for one in FINE.having(drivers=driver(*tasks)).judged().findings if "answer" in one.values]
+    assert [one.code for one in found] == [Code.TASK_REFUSED, code]
 
 
 def starved(replies: int, made: int, **changes: Any) -> Run:
