@@ -35,7 +35,8 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.model.ports import Flag, Services
 from loadsim.model.provisioning_ports import Provisioning
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning import manifest
+from loadsim.provisioning import check_mail, manifest
+from loadsim.provisioning.check_tasks import FIRST_POLL_S
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise
@@ -59,6 +60,12 @@ STATUS = re.compile(r"(NO|BAD)( \[[^]]*\])?")
 
 NO_LISTS = ("lists.count=0",)
 WITH_LIST = ("lists.count=1", "lists.size.min=2", "lists.size.average=2", "lists.size.max=2")
+
+
+@pytest.fixture(autouse=True)
+def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks for other programs in Inboxes where there are none: a check that found a fault ends with one."""
+    monkeypatch.setattr(check_mail, "FIRST_POLL_S", 0.3)
 
 
 @pytest.fixture
@@ -228,8 +235,11 @@ def test_concurrent_use_of_the_accounts_by_another_loadsim_is_named(lab: Lab) ->
     assert lab.snapshots() == before
 
 
-def test_a_filter_that_empties_an_inbox_is_named_before_the_server_is_accused(lab: Lab) -> None:
+def test_a_filter_that_empties_an_inbox_is_named_before_the_server_is_accused(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its mail would be missing, and messages gone that no session removed."""
+    monkeypatch.setattr(check_mail, "FIRST_POLL_S", FIRST_POLL_S)
     over = Event()
 
     def file_mail() -> None:
@@ -242,7 +252,7 @@ def test_a_filter_that_empties_an_inbox_is_named_before_the_server_is_accused(la
     with ThreadPoolExecutor(1) as pool:
         filtering = pool.submit(file_mail)
         try:
-            report = check(lab, wait_s=5.0)
+            report = check(lab, wait_s=3.0)
         finally:
             over.set()
         filtering.result()
@@ -372,8 +382,9 @@ def test_a_server_without_mail_from_outside_is_bad_input(lab: Lab) -> None:
     assert lab.snapshots() == before
 
 
-def test_a_list_that_leaves_out_the_sender_is_noted(lab: Lab) -> None:
+def test_a_list_that_leaves_out_the_sender_is_noted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member sends; all others get it, and nothing of the sender's copy is left to wait for."""
+    monkeypatch.setattr(check_mail, "LEFT_OUT_S", 0.3)
     listed = lab.with_settings("lists={count: 1, size: {min: 3, average: 3, max: 3}}")
     report = relayed(listed, 20.0, lambda _, recipient: None, leaves_out=True)
     assert (report.can_run, report.leftovers) == (True, ())
@@ -740,7 +751,7 @@ def test_mail_that_arrives_with_another_sender_is_named_and_removed(lab: Lab) ->
 
 def test_bare_line_feeds_are_named(lab: Lab) -> None:
     """`check` names it, and `clean` reads the manifest: it removes the folders that `init` created."""
-    report = through(lab, bare, lambda services: check_server(lab.workload, services, silent, 5.0))
+    report = through(lab, bare, lambda services: check_server(lab.workload, services, silent, 3.0))
     assert Code.BARE_LINE_FEEDS in [one.code for one in report.lacks]
     before = lab.snapshots()
     through(lab, bare, lambda services: initialise(lab.workload, services, "auto", quiet))
