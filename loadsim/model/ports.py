@@ -384,7 +384,7 @@ OpenPublicFolder = Callable[[Account, Observer], PublicFolder]
 
 @dataclass(frozen=True, slots=True)
 class PortsApart:
-    """Functions that open a user's ports on servers apart from that of the mailbox; nothing is connected yet.
+    """Openers of a user's ports on servers apart from that of the mailbox; nothing is connected yet.
 
     None: there is no address book, the public folder or the calendar is in the mailbox.
     """
@@ -505,9 +505,9 @@ OF_SERVER = FolderSettings()
 """Settings that leave all names to the driver, which then asks the server."""
 
 
-def stated_endpoints(*endpoints: Endpoint | None) -> dict[str, Endpoint]:
-    """Map services to their endpoints, which are given in the order of `SERVICES`, leaving out any that are None."""
-    return {name: endpoint for name, endpoint in zip(SERVICES, endpoints, strict=True) if endpoint is not None}
+def stated_endpoints(owner: object) -> dict[str, Endpoint]:
+    """Return the owner's attributes of `SERVICES`, in that order, leaving out any that are None."""
+    return {name: endpoint for name in SERVICES if (endpoint := getattr(owner, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,8 +539,7 @@ class Services:
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The stated endpoints by service, in the order of `SERVICES`."""
-        others = self.ldap, self.nntp, self.caldav, self.outside
-        return stated_endpoints(self.imap, self.smtp, self.mapi, self.jmap, self.pop3, *others)
+        return stated_endpoints(self)
 
     def endpoint(self, service: str) -> Endpoint:
         """Return the endpoint of a service, one of `SERVICES`. Raises `ConfigError` if it is not stated."""
