@@ -203,7 +203,6 @@ async def test_a_password_that_the_server_echoes_is_masked(way: str) -> None:
         peer.say(b"535-bad password " + password, b"535 in AUTH PLAIN " + plain + b" " + b64encode(password))
         await peer.packet()
         peer.say(b"221 bye")
-        await peer.end()
 
     async with playing(script) as target:
         submission = submission_to(target, way)
