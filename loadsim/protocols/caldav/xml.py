@@ -18,12 +18,23 @@ PRINCIPAL, HOME, INBOX = f"{DAV}current-user-principal", f"{CALDAV}calendar-home
 ETAG, DATA, TYPE, TOKEN = f"{DAV}getetag", f"{CALDAV}calendar-data", f"{DAV}resourcetype", f"{DAV}sync-token"
 CALENDAR = f"{CALDAV}calendar"
 
+CONDITIONS = frozenset(
+    (
+        *("allowed-attendee-scheduling-object-change", "allowed-organizer-scheduling-object-change"),
+        *("calendar-collection-location-ok", "lock-token-submitted", "max-attendees-per-instance", "max-instances"),
+        *("max-resource-size", "need-privileges", "no-uid-conflict", "number-of-matches-within-limits"),
+        *("quota-not-exceeded", "resource-must-be-null", "same-organizer-in-all-components", "sufficient-disk-space"),
+        *("supported-calendar-component", "supported-calendar-data", "unique-scheduling-object-resource"),
+        *("valid-calendar-data", "valid-calendar-object-resource", "valid-sync-token"),
+    )
+)
+"""Conditions that requests may fail to meet (RFC 3744, 4331, 4791, 4918, 6578, 6638); others are not named."""
+
 MOST_ELEMENTS, DEEPEST = 200_000, 40
 """The most elements of a response, and the most levels."""
 
 _ROOT = '<?xml version="1.0" encoding="utf-8"?>\n<{0} xmlns="DAV:" xmlns:C="urn:ietf:params:xml:ns:caldav">{1}</{0}>'
 _STATUS = re.compile(r"HTTP/1\.[01] ([1-5]\d\d)(?: .*)?", re.DOTALL)
-_WORD = re.compile(r"[A-Za-z-]{1,40}")
 
 
 @dataclass(slots=True)
@@ -90,13 +101,13 @@ def read_multistatus(body: bytes) -> Multistatus:
 
 
 def precondition(body: bytes) -> str:
-    """Return the name of the condition that a request did not meet (RFC 4918 section 16); "" if none is stated."""
+    """Return the condition that a request did not meet (RFC 4918 section 16); "" if it is not among `CONDITIONS`."""
     try:
         root = parse(body)
     except ProtocolError:
         return ""
     name = root[0].tag.rpartition(" ")[2] if root.tag == f"{DAV}error" and len(root) else ""
-    return name if _WORD.fullmatch(name) else ""
+    return name if name in CONDITIONS else ""
 
 
 def _found(element: Element) -> DavResource:

@@ -315,7 +315,8 @@ async def test_a_server_without_a_well_known_target_is_asked_at_its_root() -> No
         ("/", multistatus([found("/", "<current-user-principal/>")]), "no principal PROPFIND"),
         ("/user1/", multistatus([found("/user1/", "")]), "no calendars PROPFIND"),
         ("/", Answer(401), "401 PROPFIND"),
-        ("/", Answer(500, "<error xmlns='DAV:'><x/></error>"), "500 x PROPFIND"),
+        ("/", Answer(500, "<error xmlns='DAV:'><secret-of-1/></error>"), "500 PROPFIND"),  # a word of the server's
+        ("/", Answer(403, "<error xmlns='DAV:'><need-privileges/></error>"), "403 need-privileges PROPFIND"),
         ("/user1/", Answer(301, fields={"Location": "http://[x/"}), "CALDAV response"),
         ("/", Answer(207, "<multistatus xmlns='DAV:'>"), "CALDAV response"),
         ("/", Answer(207, ""), "CALDAV response"),
