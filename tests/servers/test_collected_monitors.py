@@ -81,7 +81,7 @@ def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(
     (source,) = (one for one in read_logs([out]).sources if one.monitor)
     assert (source.client, source.ended, source.facts.collection) == ("mx1", True, None)
     assert source.monitor and source.monitor.damages == ()
-    assert not Path(f"/proc/{pid_of(tmp_path)}").exists()
+    assert gone(pid_of(tmp_path))
     assert "--name mx1" not in "".join(path.read_text() for path in (out / "scenario.yaml", out / "answer.txt"))
 
 
@@ -152,6 +152,6 @@ def test_a_monitor_runs_over_ssh(tmp_path: Path) -> None:
         ended = place["load"].type(f"loadsim run {scenario} --out {tmp_path / 'out'}")
         assert ended.returncode == 0, ended.stdout + ended.stderr
         assert criterion(json.loads((tmp_path / "out" / "score.json").read_text()))["passed"] is True
-        assert not Path(f"/proc/{pid_of(tmp_path)}").exists()
+        assert gone(pid_of(tmp_path))
         place["load"].type(CONNECT.format(command=command))
         assert gone(pid_of(tmp_path))

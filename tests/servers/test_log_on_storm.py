@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from mailservers import StartDovecotPostfix
+from processes import ended
 from small_runs import loadsim, on, population_of, written
 
 from loadsim.scenario.scenario import load_scenario
@@ -132,4 +133,4 @@ def test_a_command_that_hangs_is_ended_with_the_load(tmp_path: Path) -> None:
     assert status == 3
     (fault,) = (each["code"] for each in score["findings"] if each["cause"] == "fault")
     assert fault in ("fault-ended", "fault-at-end")  # the command's limit is the load's end
-    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+    assert ended(int(pid.read_text()))
