@@ -73,8 +73,8 @@ def read_event(text: bytes) -> tuple[CalendarEvent, str]:
         event = CalendarEvent(
             uid=str(component["uid"]),
             summary=str(component.get("summary", "")),
-            begin=_utc(component["dtstart"].dt),
-            end=_utc(component["dtend"].dt),
+            begin=_utc(component.start),
+            end=_utc(component.end),  # a server may state the duration instead
             rule="" if rule is None else rule.to_ical().decode(),
         )
         return event, str(component.get(TAG, ""))

@@ -393,6 +393,13 @@ def test_an_object_that_would_take_long_to_read_is_not_read() -> None:
         read_event(large)
 
 
+def test_a_duration_in_place_of_the_end_is_the_same_event() -> None:
+    text, end = write_event(EVENT, BEGIN), b"DTEND:20261201T100000Z\r\n"
+    assert end in text
+    stated, without = (read_event(text.replace(end, line))[0] for line in (b"DURATION:PT1H\r\n", b""))
+    assert stated.tag == EVENT.tag != without.tag
+
+
 LINES = st.sampled_from(write_event(EVENT, BEGIN).decode().splitlines()) | st.text(max_size=30)
 
 
